@@ -1,0 +1,118 @@
+"""The functions for other programs: they never print, never exit, never change their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnx import ModelProto
+
+from onnx_sched import pipeline
+from onnx_sched import provider as providers
+from onnx_sched.analysis import analyse
+from onnx_sched.options import Choose, Options
+from onnx_sched.provider import ProviderStatus
+from onnx_sched.result import Result
+
+if TYPE_CHECKING:
+    import onnx_graphsurgeon as gs
+
+
+def optimize(
+    model: ModelProto | Path | str | gs.Graph,
+    *,
+    choose: Choose = "model",
+    provider: str = "auto",
+    dims: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: Path | str | Sequence[Mapping[str, Any]] | None = None,
+    seed: int = 0,
+    atol: float | Sequence[str] | None = None,
+    rtol: float | Sequence[str] | None = None,
+    check: bool = True,
+    skip_ops: Sequence[str] = (),
+    skip_nodes: Sequence[str] = (),
+    nonempty: bool = False,
+) -> Result:
+    """Rewrite a model so that independent, alike nodes run as one, and check the result.
+
+    Args:
+        model: A path, a ModelProto, or an onnx_graphsurgeon.Graph; it is not changed.
+        choose: "model" keeps what the cost model says pays, "always" all that is legal.
+        provider: "auto", "cpu", "cuda", or an execution provider's name; a named one never falls back.
+        dims: Sizes to check, by dimension name; the model stays dynamic.
+        shapes: Whole input shapes to check, by input name.
+        inputs: Feeds to check with, or a .npz file, or a folder with test_data_set_* in it.
+        seed: Of random feeds.
+        atol: Absolute tolerance, one number or texts "output:number".
+        rtol: Relative tolerance, likewise.
+        check: Whether to run both models and compare.
+        skip_ops: Op types to leave as they are.
+        skip_nodes: Node names, with wildcards, to leave as they are.
+        nonempty: Promise that no batch is empty.
+
+    Returns:
+        The new model, the plan and the report.
+
+    Raises:
+        ModelError: If the model cannot be read or understood.
+        MismatchError: If the rewritten model gave other outputs.
+        ProviderError: If the provider that was asked for cannot run here.
+        UsageError: If an option makes no sense for this model.
+    """
+    options = Options(
+        choose=choose,
+        provider=provider,
+        dims=dims or {},
+        shapes=shapes or {},
+        inputs=inputs,
+        seed=seed,
+        atol=_texts(atol),
+        rtol=_texts(rtol),
+        check=check,
+        skip_ops=tuple(skip_ops),
+        skip_nodes=tuple(skip_nodes),
+        nonempty=nonempty,
+    )
+    return pipeline.optimize(model, options)
+
+
+def _texts(given: float | Sequence[str] | None) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    return (str(given),) if isinstance(given, int | float) else tuple(given)
+
+
+def annotate(model: ModelProto | Path | str | gs.Graph) -> ModelProto:
+    """Note on every node which wires it touches and in which parallel layer it runs.
+
+    The notes are node metadata, `onnx_sched.wires` (numbers, comma-separated) and `onnx_sched.layer`;
+    constants have no wires and layer -1.  Nothing else changes.
+
+    Args:
+        model: A path, a ModelProto, or an onnx_graphsurgeon.Graph; it is not changed.
+
+    Returns:
+        The annotated model (always a ModelProto: graphsurgeon has no room for node metadata).
+        Weights in other files stay there.
+    """
+    source, _ = pipeline.take(model)
+    analysis = analyse(source)
+    noted = ModelProto()
+    noted.CopyFrom(source.model)
+    for k, place in enumerate(analysis.graph.places):
+        new = noted.graph.node[place]
+        wires = ",".join(map(str, analysis.annotation.wires[k]))
+        notes = {"onnx_sched.wires": wires, "onnx_sched.layer": str(analysis.annotation.layers[k])}
+        kept = [p for p in new.metadata_props if p.key not in notes]
+        del new.metadata_props[:]
+        new.metadata_props.extend(kept)
+        for key, value in notes.items():
+            new.metadata_props.add(key=key, value=value)
+    return noted
+
+
+def check_provider(name: str = "auto") -> ProviderStatus:
+    """Whether an execution provider can really run here, and if not, why."""
+    return providers.check_provider("cuda" if name == "auto" else name)

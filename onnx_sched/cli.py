@@ -1,0 +1,197 @@
+"""The command line: words in, words and exit codes out.
+
+Only click is imported up here; everything else waits until a command runs, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from onnx_sched import __version__
+from onnx_sched.errors import SchedError
+
+if TYPE_CHECKING:
+    from onnx_sched.result import Result
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+EPILOG = (
+    "Exit codes: 0 done or nothing to do, 1 failure, 2 usage, 3 outputs disagree, "
+    "4 a gate failed, 5 provider not usable."
+)
+
+
+class Sched(click.Group):
+    """The command group: turns errors into one clear line and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except SchedError as error:
+            click.echo(f"error: {error}", err=True)
+            if error.hint:
+                click.echo(f"hint: {error.hint}", err=True)
+            ctx.exit(error.exit_code)
+
+
+@click.group(cls=Sched, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="onnx-sched")
+def cli() -> None:
+    r"""Make exported ONNX models run faster by running independent, alike nodes as one.
+
+    \b
+    onnx-sched optimize model.onnx -o out.onnx
+    """
+    # Off before onnxruntime is imported: a tool that measures must not start a thread of its own.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+
+def choices(command: F) -> F:
+    """The options that `optimize` and `plan` share."""
+    options = (
+        click.option(
+            "--choose",
+            type=click.Choice(["model", "always"]),
+            default="model",
+            show_default=True,
+            help="Keep what the cost model says pays, or batch all that is legal.",
+        ),
+        click.option(
+            "--provider",
+            default="auto",
+            show_default=True,
+            metavar="NAME",
+            help="auto, cpu, cuda, or an execution provider's name; a named one never falls back.",
+        ),
+        click.option(
+            "--dim",
+            "dims",
+            multiple=True,
+            metavar="NAME=N[,N]",
+            help="Sizes to check, e.g. batch=1,32; the model stays dynamic.",
+        ),
+        click.option(
+            "--shape",
+            "shapes",
+            multiple=True,
+            metavar="INPUT:D,D,...",
+            help="A whole input shape to check, e.g. x:1,3,224,224.",
+        ),
+        click.option(
+            "--inputs",
+            type=click.Path(path_type=Path),
+            help="Inputs to check with: a .npz file, or a folder with test_data_set_* in it.",
+        ),
+        click.option("--seed", default=0, show_default=True, help="Seed of the random inputs."),
+        click.option("--atol", multiple=True, metavar="[OUT:]V", help="Absolute tolerance."),
+        click.option("--rtol", multiple=True, metavar="[OUT:]V", help="Relative tolerance."),
+        click.option("--no-check", is_flag=True, help="Do not run the models and compare."),
+        click.option("--nonempty", is_flag=True, help="Promise that no batch is empty."),
+        click.option(
+            "--skip-op", "skip_ops", multiple=True, metavar="TYPE", help="Leave an op type alone."
+        ),
+        click.option(
+            "--skip-node",
+            "skip_nodes",
+            multiple=True,
+            metavar="GLOB",
+            help="Leave nodes alone, by name.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
+        click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@cli.command(epilog="Example: onnx-sched optimize model.onnx -o out.onnx --dim batch=1,32")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Where to write the new model.",
+)
+@choices
+def optimize(model: Path, output: Path, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Rewrite MODEL so that independent, alike nodes run as one, check it, and write it to OUTPUT.
+
+    Where there is nothing to do, OUTPUT is a byte copy of MODEL.
+    """
+    from onnx_sched import files
+
+    files.check_target(output, model)
+    result = _run(model, given)
+    result.save(output)
+    if as_json:
+        _print_json(result)
+    elif not quiet:
+        _print(result)
+        _say(f"wrote {output} ({result.report.seconds:.1f} s)")
+
+
+@cli.command(epilog="Example: onnx-sched plan model.onnx --choose always")
+@click.argument("model", type=click.Path(path_type=Path))
+@choices
+def plan(model: Path, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Say what `optimize` would do with MODEL, and why not more; nothing is written."""
+    result = _run(model, given)
+    if as_json:
+        _print_json(result)
+    elif not quiet:
+        _print(result)
+
+
+def _run(model: Path, given: dict[str, Any]) -> Result:
+    """Turn flags into options, and run."""
+    from onnx_sched import pipeline
+    from onnx_sched.feeds import parse_dims, parse_shape
+    from onnx_sched.options import Options
+
+    options = Options(
+        choose=given["choose"],
+        provider=given["provider"],
+        dims=parse_dims(given["dims"]),
+        shapes=dict(map(parse_shape, given["shapes"])),
+        inputs=given["inputs"],
+        seed=given["seed"],
+        atol=given["atol"],
+        rtol=given["rtol"],
+        check=not given["no_check"],
+        skip_ops=given["skip_ops"],
+        skip_nodes=given["skip_nodes"],
+        nonempty=given["nonempty"],
+    )
+    return pipeline.optimize(model, options)
+
+
+def _print_json(result: Result) -> None:
+    import json
+
+    click.echo(json.dumps(result.report.to_dict(), indent=2))
+
+
+def _print(result: Result) -> None:
+    from rich.console import Console
+
+    from onnx_sched.report.text import render
+
+    Console(highlight=False, soft_wrap=not sys.stdout.isatty()).print(render(result.report))
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of `onnx-sched`."""
+    cli.main(args=list(arguments) if arguments is not None else None, prog_name="onnx-sched")

@@ -1,0 +1,105 @@
+"""Sizes of axes that may be unknown until run time (pure).
+
+A `Dim` is an int, or a string such as `"24*batch"`: a coefficient times named symbols, in one
+canonical spelling, so that two equal products compare equal.  What is no product (a sum, a quotient
+that does not come out even) becomes a symbol of its own, named by whoever makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+Dim = int | str
+Shape = tuple[Dim, ...]
+
+
+def symbol(name: str) -> str:
+    """Turn a name from a model into one symbol: a `*` in it is spelling, not a product.
+
+    >>> symbol("batch"), symbol("2*n"), symbol("7")
+    ('batch', '2.n', '<7>')
+    """
+    return f"<{name}>" if name.isdigit() else name.replace("*", ".")
+
+
+def _parts(dim: Dim) -> tuple[int, list[str]]:
+    if isinstance(dim, int):
+        return dim, []
+    head, *rest = dim.split("*")
+    return (int(head), rest) if head.isdigit() else (1, [head, *rest])
+
+
+def _spell(coefficient: int, symbols: Sequence[str]) -> Dim:
+    if not symbols or coefficient == 0:
+        return coefficient
+    text = "*".join(sorted(symbols))
+    return text if coefficient == 1 else f"{coefficient}*{text}"
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """Multiply sizes.
+
+    >>> product([2, "n", 3, "b"]), product([])
+    ('6*b*n', 1)
+    """
+    coefficient, symbols = 1, []
+    for dim in dims:
+        c, s = _parts(dim)
+        coefficient *= c
+        symbols += s
+    return _spell(coefficient, symbols)
+
+
+def quotient(whole: Dim, part: Dim) -> Dim | None:
+    """Divide sizes; None where it does not come out even, or the divisor may be zero.
+
+    >>> quotient("6*b*n", "2*n"), quotient("n", 2), quotient(0, 3)
+    ('3*b', None, 0)
+    """
+    c, symbols = _parts(whole)
+    d, divisors = _parts(part)
+    if d == 0 or c % d:
+        return None
+    for name in divisors:
+        if name not in symbols:
+            return None
+        symbols.remove(name)
+    return _spell(c // d, symbols)
+
+
+def is_static(shape: Iterable[Dim]) -> bool:
+    """Whether every size is known now."""
+    return all(isinstance(d, int) for d in shape)
+
+
+def count(shape: Iterable[Dim], assume: int = 1) -> int:
+    """Number of elements, every symbol taken as `assume`.
+
+    >>> count(["2*n", 3], assume=4)
+    24
+    """
+    total = 1
+    for dim in shape:
+        c, symbols = _parts(dim)
+        total *= c * prod(assume for _ in symbols)
+    return total
+
+
+def broadcast(shapes: Iterable[Shape]) -> Shape | None:
+    """The common shape under right-aligned broadcasting; None where sizes may clash.
+
+    >>> broadcast([("n", 1), (4,)]), broadcast([("n",), ("m",)])
+    (('n', 4), None)
+    """
+    shapes = list(shapes)
+    rank = max(map(len, shapes), default=0)
+    out: list[Dim] = [1] * rank
+    for shape in shapes:
+        for i, dim in enumerate(shape, rank - len(shape)):
+            if dim == 1 or dim == out[i]:
+                continue
+            if out[i] != 1:
+                return None
+            out[i] = dim
+    return tuple(out)

@@ -1,0 +1,329 @@
+"""Find what can run together: groups of alike, independent units, and the regions they form.
+
+Superword-level parallelism, level by level.  Units of one level and one signature are candidates; those
+whose operands come from the same place (lanes of one group, cuts of one tensor, one shared value, values
+of their own) become a group.  Heavy units are worth it by themselves; light ones join where they carry
+lanes on, forwards as the levels go up, backwards where a group asks for what they make.
+
+All groups lie inside levels of one level function, so that any family of them may be contracted (T3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from onnx_sched.circuit import Circuit, Unit
+from onnx_sched.constants import Const
+from onnx_sched.passes.rules import rule_for
+from onnx_sched.plan import Group, Reduction
+from onnx_sched.signature import Signature, signature
+from onnx_sched.views import openings
+
+Skip = Callable[[Unit], bool]
+
+PATH = 64
+"""How many steps ahead members are compared to put alike ones side by side."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A group being found."""
+
+    units: tuple[Unit, ...]
+    level: int
+
+
+@dataclass
+class Finder:
+    """Finds groups under one level function.
+
+    Attributes:
+        circuit: Where to look.
+        levels: By unit: its level.
+        skip: Units that must stay as they are.
+    """
+
+    circuit: Circuit
+    levels: Sequence[int]
+    skip: Skip
+    _drafts: list[_Draft] = field(default_factory=list)
+    _draft_of: dict[int, int] = field(default_factory=dict)
+    _home: dict[str, tuple[Hashable, int]] = field(default_factory=dict)
+    _bucket: dict[int, tuple[int, Signature]] = field(default_factory=dict)
+    _paths: dict[int, tuple[Hashable, ...]] = field(default_factory=dict)
+
+    def run(self) -> tuple[Group, ...]:
+        """All groups, in the order of their levels; each with the number of its region."""
+        for n, (bundle, _, _) in enumerate(openings(self.circuit)):
+            for position, value in enumerate(bundle):
+                self._home.setdefault(value, (("view", n), position))
+        buckets: dict[tuple[int, Signature], list[Unit]] = {}
+        for unit in self.circuit.units:
+            rule = None if self.skip(unit) else rule_for(unit)
+            if rule is None or rule.check(unit, self.circuit) is not None:
+                continue
+            sign = signature(unit, self.circuit, rule.static, rule.optional, rule.spread)
+            if sign is not None:
+                key = (self.levels[unit.number], sign)
+                self._bucket[unit.number] = key
+                buckets.setdefault(key, []).append(unit)
+        for key in sorted(buckets, key=lambda k: (k[0], buckets[k][0].number)):
+            if len(buckets[key]) > 1:
+                self._fill(key[0], buckets[key])
+        groups = [Group(d.units, form_of(d.units), d.level) for d in self._drafts]
+        groups = self._widened(groups)
+        groups.sort(key=lambda g: (g.level, min(u.number for u in g.units)))
+        return regions(groups)
+
+    def _widened(self, groups: Sequence[Group]) -> list[Group]:
+        """Put products of one value side by side although their widths differ."""
+        found: dict[Hashable, list[tuple[Unit, ...]]] = {}
+        rest: list[Group] = []
+        for group in groups:
+            key = self._wide_key(group.units[0]) if group.form in ("wide", "wide_conv") else None
+            if key is None:
+                rest.append(group)
+            else:
+                found.setdefault(key, []).append(group.units)
+        for unit in self.circuit.units:
+            if unit.number not in self._draft_of and unit.number in self._bucket:
+                key = self._wide_key(unit)
+                if key is not None:
+                    found.setdefault(key, []).append((unit,))
+        for parts in found.values():
+            parts.sort(key=lambda p: (len(p) > 1, self._order(p[0])))
+            units = tuple(u for p in parts for u in p)
+            if len(units) > 1:
+                level = self.levels[units[0].number]
+                segments = tuple(map(len, parts)) if len(parts) > 1 else ()
+                rest.append(Group(units, form_of(units), level, 0, segments))
+        return rest
+
+    def _wide_key(self, unit: Unit) -> Hashable:
+        """What products must share to stand side by side; None if they cannot."""
+        if unit.kind not in ("Linear", "Conv") or unit.integer("group", 1) != 1:
+            return None
+        weight, x = unit.operands[1], unit.operands[0]
+        if not isinstance(weight, Const) or not isinstance(x, str):
+            return None
+        inner = weight.shape[0] if unit.kind == "Linear" else weight.shape[1:]
+        level = self.levels[unit.number]
+        return (level, unit.kind, unit.attributes, x, inner, weight.elem_type)
+
+    def _fill(self, level: int, units: Sequence[Unit]) -> None:
+        """Cut one bucket into groups by where the members' operands come from."""
+        free = [u for u in units if u.number not in self._draft_of]
+        rule = rule_for(units[0])
+        assert rule is not None
+        counts: dict[tuple[int, str], int] = {}
+        for unit in free:
+            for k, operand in enumerate(unit.operands):
+                if isinstance(operand, str):
+                    counts[k, operand] = counts.get((k, operand), 0) + 1
+        parts: dict[tuple[Hashable, ...], list[Unit]] = {}
+        for unit in free:
+            parts.setdefault(self._classes(unit, counts), []).append(unit)
+        rest = [p[0] for p in parts.values() if len(p) == 1]
+        for classes, part in parts.items():
+            if len(part) > 1 and (rule.heavy or any(map(_is_lane, classes))):
+                self._group(part, level)
+        if rule.heavy and len(rest) > 1:
+            self._group(rest, level)
+
+    def _classes(self, unit: Unit, counts: Mapping[tuple[int, str], int]) -> tuple[Hashable, ...]:
+        """Where each operand comes from: ("pack" or "view", which), ("shared", value), or "single"."""
+        found: list[Hashable] = []
+        for k, operand in enumerate(unit.operands):
+            if not isinstance(operand, str):
+                found.append(None)
+            elif counts[k, operand] > 1 and self._is_shared(unit, k, operand):
+                found.append(("shared", operand))
+            elif operand in self._home:
+                found.append(self._home[operand][0])
+            else:
+                found.append("single")
+        return tuple(found)
+
+    def _is_shared(self, unit: Unit, k: int, operand: str) -> bool:
+        """Whether readers of one value count as one class: not if it is a lane among others."""
+        return operand not in self._home
+
+    def _group(self, units: Sequence[Unit], level: int) -> None:
+        """Make a group of units in their lane order, and of what its operands ask for."""
+        ordered = tuple(sorted(units, key=self._order))
+        self._add(_Draft(ordered, level))
+        todo = [ordered]
+        while todo:
+            group = todo.pop()
+            for k in range(len(group[0].operands)):
+                for wanted in self._asked(group, k):
+                    self._add(_Draft(wanted, self.levels[wanted[0].number]))
+                    todo.append(wanted)
+
+    def _add(self, draft: _Draft) -> None:
+        number = len(self._drafts)
+        self._drafts.append(draft)
+        for position, unit in enumerate(draft.units):
+            self._draft_of[unit.number] = number
+            for j, output in enumerate(unit.outputs):
+                if output:
+                    self._home[output] = (("pack", number, j), position)
+
+    def _asked(self, group: Sequence[Unit], k: int) -> list[tuple[Unit, ...]]:
+        """Alike light units that make operand k of several lanes and are in no group yet."""
+        found: dict[Hashable, dict[int, Unit]] = {}
+        for unit in group:
+            operand = unit.operands[k]
+            maker = self.circuit.maker.get(operand) if isinstance(operand, str) else None
+            if maker is None or maker.number in self._draft_of or maker.number not in self._bucket:
+                continue
+            rule = rule_for(maker)
+            if rule is None or rule.heavy:
+                continue
+            output = maker.outputs.index(operand) if operand in maker.outputs else -1
+            key = (self._bucket[maker.number], output)
+            found.setdefault(key, {}).setdefault(maker.number, maker)
+        return [tuple(units.values()) for units in found.values() if len(units) > 1]
+
+    def _order(self, unit: Unit) -> tuple[object, ...]:
+        """Lane order: the place among the lanes an operand comes from, then what lies ahead."""
+        places = [self._home[o][1] for o in unit.operands if isinstance(o, str) and o in self._home]
+        return (tuple(places), self._path(unit), unit.number)
+
+    def _path(self, unit: Unit) -> tuple[Hashable, ...]:
+        """What reads the result, and what reads that: alike members get alike paths."""
+        if unit.number not in self._paths:
+            found: list[tuple[str, int]] = []
+            at: Unit | None = unit
+            while at is not None and len(found) < PATH:
+                users = self.circuit.users.get(at.outputs[0], ()) if at.outputs else ()
+                if not users:
+                    if at.outputs and at.outputs[0] in self.circuit.graph.output_set:
+                        found.append(("", self.circuit.graph.outputs.index(at.outputs[0])))
+                    break
+                at, k = users[0]
+                found.append((at.kind, k))
+            self._paths[unit.number] = tuple(found)
+        return self._paths[unit.number]
+
+
+def regions(groups: Sequence[Group]) -> tuple[Group, ...]:
+    """Number the regions: groups that hand on at least two lanes to each other share one.
+
+    Regions without a heavy group are left out: light nodes are not worth a boundary.
+    """
+    maker = {o: n for n, g in enumerate(groups) for u in g.units for o in u.outputs if o}
+    parent = list(range(len(groups)))
+
+    def root(n: int) -> int:
+        while parent[n] != n:
+            parent[n] = parent[parent[n]]
+            n = parent[n]
+        return n
+
+    for n, group in enumerate(groups):
+        for k in range(len(group.units[0].operands)):
+            met: dict[int, int] = {}
+            for unit in group.units:
+                operand = unit.operands[k]
+                other = maker.get(operand) if isinstance(operand, str) else None
+                if other is not None:
+                    met[other] = met.get(other, 0) + 1
+            for other, count in met.items():
+                if count > 1:
+                    a, b = sorted((root(n), root(other)))
+                    parent[b] = a
+    heavy = {root(n) for n, g in enumerate(groups) if is_heavy(g.units[0])}
+    numbers: dict[int, int] = {}
+    kept = [n for n in range(len(groups)) if root(n) in heavy]
+    return tuple(replace(groups[n], region=numbers.setdefault(root(n), len(numbers))) for n in kept)
+
+
+def is_heavy(unit: Unit) -> bool:
+    """Whether a unit is worth a group by itself."""
+    rule = rule_for(unit)
+    return rule is not None and rule.heavy
+
+
+def _is_lane(origin: Hashable) -> bool:
+    """Whether an operand comes from lanes that are together already."""
+    return isinstance(origin, tuple) and origin[0] != "shared"
+
+
+def form_of(units: Sequence[Unit]) -> str:
+    """How a group will be run."""
+    first = units[0].operands[0] if units[0].operands else None
+    shared = isinstance(first, str) and all(u.operands[0] == first for u in units)
+    if units[0].kind == "Conv":
+        return "wide_conv" if shared else "grouped_conv"
+    return "wide" if units[0].kind == "Linear" and shared else "stacked"
+
+
+def reductions(circuit: Circuit, groups: Sequence[Group]) -> tuple[Reduction, ...]:
+    """Sums and means whose terms are lanes: Add chains, Sum, Mean.
+
+    A chain is taken where the values between its Adds are read by no one else, and at least two terms
+    are lanes of one group.
+    """
+    taken = {u.number for g in groups for u in g.units}
+    home = {
+        v: (n, j)
+        for n, g in enumerate(groups)
+        for j in range(len(g.units[0].outputs))
+        for b in g.bundles(j)
+        for v in b
+    }
+    inner: set[int] = set()
+    found: list[Reduction] = []
+    for unit in reversed(circuit.units):
+        if unit.number in taken or unit.number in inner or unit.domain:
+            continue
+        if (
+            unit.kind not in ("Add", "Sum", "Mean")
+            or circuit.elem_type(unit.outputs[0]) not in SUMMED
+        ):
+            continue
+        shape = circuit.values.shape(unit.outputs[0])
+        members, terms = [unit], list(unit.operands)
+        k = 0
+        while unit.kind == "Add" and k < len(terms):
+            term = terms[k]
+            maker = circuit.maker.get(term) if isinstance(term, str) else None
+            if (
+                maker is not None
+                and maker.kind == "Add"
+                and not maker.domain
+                and maker.number not in taken
+                and circuit.values.shape(maker.outputs[0]) == shape
+                and isinstance(term, str)
+                and term not in circuit.graph.output_set
+                and len(circuit.graph.readers.get(term, ())) == 1
+                and maker.outputs[0] == term
+            ):
+                members.append(maker)
+                terms[k : k + 1] = list(maker.operands)
+            else:
+                k += 1
+        names = [t for t in terms if isinstance(t, str)]
+        if (
+            len(names) < len(terms)
+            or shape is None
+            or any(circuit.values.shape(t) != shape for t in names)
+        ):
+            continue
+        counts: dict[tuple[int, int], int] = {}
+        for name in names:
+            if name in home:
+                counts[home[name]] = counts.get(home[name], 0) + 1
+        most = max(counts.values(), default=0)
+        if most < 2 or (unit.kind == "Mean" and most < len(names)):
+            continue
+        inner.update(m.number for m in members)
+        ordered = tuple(sorted(members, key=lambda m: m.number))
+        found.append(Reduction(ordered, unit.kind == "Mean", tuple(names)))
+    return tuple(found[::-1])
+
+
+SUMMED = frozenset({1, 11, 6, 7, 10})
+"""Element types whose sums are made by ReduceSum everywhere: float, double, int32, int64, float16."""

@@ -1,0 +1,77 @@
+"""What a user may ask of `optimize`."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from onnx_sched.circuit import Circuit, Unit
+from onnx_sched.errors import UsageError
+
+Choose = Literal["model", "always"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of one run; the command line's flags have the same names.
+
+    Attributes:
+        choose: "always" batches whatever is legal; "model" what the cost model says pays.
+        provider: "auto", "cpu", "cuda", or an execution provider's name.
+        dims: Sizes to check, by dimension name.
+        shapes: Whole input shapes to check.
+        inputs: Feeds to check with, or a .npz file, or a folder of test data.
+        seed: Of the random feeds.
+        atol, rtol: Tolerances, for all outputs or "output:value".
+        check: Whether to run both models and compare.
+        skip_ops, skip_nodes: Op types, and node names (globs), to leave as they are.
+        nonempty: A promise that no batch is empty.
+    """
+
+    choose: Choose = "model"
+    provider: str = "auto"
+    dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    inputs: Path | str | Sequence[Mapping[str, Any]] | None = None
+    seed: int = 0
+    atol: Sequence[str] = ()
+    rtol: Sequence[str] = ()
+    check: bool = True
+    skip_ops: Sequence[str] = ()
+    skip_nodes: Sequence[str] = ()
+    nonempty: bool = False
+
+
+def skipper(options: Options, circuit: Circuit) -> Callable[[Unit], bool]:
+    """The test of whether a unit must stay as it is.
+
+    Raises:
+        UsageError: If an op type or a node name of the options is not in the model.
+    """
+    graph = circuit.graph
+    types = {n.op_type for n in graph.nodes}
+    names = [n.name for n in graph.nodes]
+    for op_type in options.skip_ops:
+        _known("--skip-op", op_type, op_type in types, sorted(types), "op type")
+    for pattern in options.skip_nodes:
+        hit = any(fnmatch.fnmatchcase(n, pattern) for n in names)
+        _known("--skip-node", pattern, hit, names, "node")
+    skipped = {
+        k
+        for k, node in enumerate(graph.nodes)
+        if node.op_type in options.skip_ops
+        or any(fnmatch.fnmatchcase(node.name, p) for p in options.skip_nodes)
+    }
+    return lambda unit: any(k in skipped for k in unit.nodes)
+
+
+def _known(flag: str, given: str, found: bool, names: Sequence[str], what: str) -> None:
+    if found:
+        return
+    close = difflib.get_close_matches(given, names, n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else f"The model has no {what} of this name."
+    raise UsageError(f"{flag} {given}: no such {what} in the model", hint)

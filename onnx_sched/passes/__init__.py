@@ -1,0 +1,1 @@
+"""The passes: normalise, the batching rules, the boundaries, and the rewrite that uses them."""

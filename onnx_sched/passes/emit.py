@@ -1,0 +1,162 @@
+"""Making new nodes: fresh names, and each op in the form that the model's opset has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from onnx_sched.constants import Const, from_array
+from onnx_sched.dims import Dim
+from onnx_sched.stacking import Reshape, Step, Transpose, Unsqueeze
+
+
+@dataclass(slots=True)
+class Emitter:
+    """Collects new nodes and weights.
+
+    Attributes:
+        opset: Version of the default domain; forms follow it.
+        taken: Every name in use; new names avoid them and join them.
+        known: Names of constants that the model holds already, by key.
+        nodes: New nodes, in the order of making.
+        fresh: New weights by name.
+    """
+
+    opset: int
+    taken: set[str]
+    known: dict[object, str]
+    nodes: list[NodeProto] = field(default_factory=list)
+    fresh: dict[str, Const] = field(default_factory=dict)
+
+    def name(self, hint: str) -> str:
+        """A name that nothing has, close to `hint`."""
+        name, n = hint, 1
+        while name in self.taken:
+            n += 1
+            name = f"{hint}_{n}"
+        self.taken.add(name)
+        return name
+
+    def node(
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        hint: str,
+        outputs: Sequence[str] | int = 1,
+        domain: str = "",
+        **attributes: Any,
+    ) -> list[str]:
+        """Add a node; returns the names of its outputs (fresh ones where only a number is given)."""
+        if isinstance(outputs, int):
+            many = outputs > 1
+            outputs = [self.name(f"{hint}_out{i if many else ''}") for i in range(outputs)]
+        made = helper.make_node(
+            op_type, inputs, outputs, name=self.name(hint), domain=domain, **attributes
+        )
+        self.nodes.append(made)
+        return list(outputs)
+
+    def const(self, const: Const, hint: str) -> str:
+        """The name of a constant: the one it has in the model, or a fresh one."""
+        if const.key not in self.known:
+            name = self.name(hint)
+            self.known[const.key] = name
+            self.fresh[name] = const
+        return self.known[const.key]
+
+    def ints(self, numbers: Iterable[int], hint: str) -> str:
+        """The name of an int64 vector."""
+        array = np.array(list(numbers), np.int64)
+        return self.const(from_array(array, TensorProto.INT64), hint)
+
+    def step(self, x: str, step: Step, hint: str, out: str | None = None) -> str:
+        """One step of a change of layout."""
+        outputs = 1 if out is None else [out]
+        if isinstance(step, Reshape):
+            shape = self.ints(step.target, f"{hint}_shape")
+            return self.node("Reshape", [x, shape], f"{hint}_reshape", outputs)[0]
+        if isinstance(step, Transpose):
+            return self.node("Transpose", [x], f"{hint}_transpose", outputs, perm=step.perm)[0]
+        kind = "Unsqueeze" if isinstance(step, Unsqueeze) else "Squeeze"
+        return self.with_axes(kind, x, step.axes, f"{hint}_{kind.lower()}", 13, outputs)
+
+    def with_axes(
+        self,
+        op_type: str,
+        x: str,
+        axes: Sequence[int],
+        hint: str,
+        since: int,
+        outputs: Sequence[str] | int = 1,
+        **attributes: Any,
+    ) -> str:
+        """An op whose axes are an input from opset `since` on and an attribute before."""
+        if self.opset >= since:
+            inputs = [x, self.ints(axes, f"{hint}_axes")]
+            return self.node(op_type, inputs, hint, outputs, **attributes)[0]
+        return self.node(op_type, [x], hint, outputs, axes=list(axes), **attributes)[0]
+
+    def reduce(
+        self,
+        op_type: str,
+        x: str,
+        axes: Sequence[int],
+        keepdims: bool,
+        hint: str,
+        out: str | None = None,
+    ) -> str:
+        """A reduction over the given axes."""
+        since = 13 if op_type == "ReduceSum" else 18
+        outputs = 1 if out is None else [out]
+        return self.with_axes(op_type, x, axes, hint, since, outputs, keepdims=int(keepdims))
+
+    def split(
+        self, x: str, axis: int, sizes: Sequence[int], hint: str, outputs: Sequence[str] | int
+    ) -> list[str]:
+        """Split along an axis into pieces of the given sizes."""
+        if self.opset >= 13:
+            return self.node(
+                "Split", [x, self.ints(sizes, f"{hint}_sizes")], hint, outputs, axis=axis
+            )
+        return self.node("Split", [x], hint, outputs, axis=axis, split=list(sizes))
+
+    def split_evenly(self, x: str, axis: int, outputs: Sequence[str], hint: str) -> list[str]:
+        """Split along an axis, of whatever size, into equal pieces."""
+        if self.opset >= 18:
+            return self.node("Split", [x], hint, outputs, axis=axis, num_outputs=len(outputs))
+        return self.node("Split", [x], hint, outputs, axis=axis)
+
+    def slice(
+        self, x: str, axis: int, start: int, end: int, hint: str, out: str | None = None
+    ) -> str:
+        """A range of one axis."""
+        outputs = 1 if out is None else [out]
+        if self.opset >= 10:
+            bounds = [
+                self.ints([v], f"{hint}_{k}")
+                for k, v in (("start", start), ("end", end), ("axis", axis))
+            ]
+            return self.node("Slice", [x, *bounds], hint, outputs)[0]
+        return self.node("Slice", [x], hint, outputs, starts=[start], ends=[end], axes=[axis])[0]
+
+    def gather(
+        self, x: str, axis: int, index: int | Sequence[int], hint: str, out: str | None = None
+    ) -> str:
+        """Entries of one axis; a single number drops the axis."""
+        array = np.array(index, np.int64)
+        where = self.const(from_array(array, TensorProto.INT64), f"{hint}_index")
+        return self.node("Gather", [x, where], hint, 1 if out is None else [out], axis=axis)[0]
+
+
+def ints_of(dims: Iterable[Dim]) -> list[int] | None:
+    """Sizes as ints; None if one is not known."""
+    found = []
+    for dim in dims:
+        if not isinstance(dim, int):
+            return None
+        found.append(dim)
+    return found

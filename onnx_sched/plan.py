@@ -1,0 +1,99 @@
+"""What would be done to a model, and what not, and why: a value that can be printed and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnx_sched.circuit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why nodes were not batched: a stable code, a sentence, and the nodes at fault."""
+
+    code: str
+    reason: str
+    nodes: tuple[str, ...]
+
+
+class Refused(Exception):  # noqa: N818 - a signal between passes, never shown as an error
+    """Raised inside the passes where a group turns out not to be possible; it becomes a `Refusal`."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Units that run as one batched node.
+
+    Attributes:
+        units: The members, in lane order.
+        form: How the group is run: "stacked", "wide", "grouped_conv", ...
+        level: Their common value of the plan's level function.
+        region: Groups with one number follow each other along the same wires.
+        segments: How many members make up each bundle of equal shapes, where one wide node serves
+            several; empty if all members are one bundle.
+    """
+
+    units: tuple[Unit, ...]
+    form: str
+    level: int
+    region: int = 0
+    segments: tuple[int, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """What the members are."""
+        return self.units[0].kind
+
+    @property
+    def size(self) -> int:
+        """Number of members."""
+        return len(self.units)
+
+    def bundles(self, output: int) -> tuple[tuple[str, ...], ...]:
+        """One output of every member, in lane order, cut into bundles of equal shapes."""
+        names = tuple(u.outputs[output] for u in self.units)
+        found, start = [], 0
+        for length in self.segments or (self.size,):
+            found.append(names[start : start + length])
+            start += length
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A sum or mean over values that become lanes of one tensor.
+
+    Attributes:
+        units: The Add chain (or the one Sum or Mean); the last one makes the result.
+        mean: Whether the sum is divided by the number of terms.
+        terms: What is summed, in the file's order, repeats kept.
+    """
+
+    units: tuple[Unit, ...]
+    mean: bool
+    terms: tuple[str, ...]
+
+    @property
+    def output(self) -> str:
+        """The result's name."""
+        return self.units[-1].outputs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that is decided about a model."""
+
+    groups: tuple[Group, ...] = ()
+    reductions: tuple[Reduction, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+    def only(self, regions: Sequence[int]) -> Plan:
+        """The plan with some regions only."""
+        kept = tuple(g for g in self.groups if g.region in set(regions))
+        return Plan(kept, self.reductions, self.refusals)

@@ -1,0 +1,1 @@
+"""What the tool tells: one report, in several forms."""

@@ -1,0 +1,160 @@
+"""The report for a terminal: what changed, what was batched, what was left alone and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from onnx_sched.plan import Refusal
+from onnx_sched.report.data import Change, GroupRow, Report
+
+SHOWN = 3
+"""Names that a line lists before it says how many more there are."""
+
+
+def render(report: Report) -> RenderableType:
+    """The whole report."""
+    parts: list[RenderableType] = [Text(head(report), style="bold")]
+    if report.provider_note or report.provider:
+        parts.append(
+            Text(f"provider {report.provider} {note(report.provider_note)}".rstrip(), style="dim")
+        )
+    parts += [Text(), numbers(report), Text(), agreement(report)]
+    if report.groups:
+        parts += [Text(), batched(report.groups)]
+    if report.refusals:
+        parts += [Text(), left_alone(report.refusals)]
+    parts += [Text(n, style="yellow") for n in report.notes]
+    return Group(*parts)
+
+
+def head(report: Report) -> str:
+    """One line about the input."""
+    return (
+        f"{report.model}   opset {report.opset}, IR {report.ir_version}, "
+        f"{report.nodes.before} nodes, {report.lanes} wires"
+    )
+
+
+def note(text: str) -> str:
+    """A remark in parentheses, or nothing."""
+    return f"({text})" if text else ""
+
+
+def numbers(report: Report) -> Table:
+    """Before and after, a row each."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("")
+    for title in ("before", "after", ""):
+        table.add_column(title, justify="right")
+    rows = (
+        ("nodes", report.nodes, "", ""),
+        ("parallel layers", report.depth, "", ""),
+        ("node dispatches per run", report.dispatches, "", "ORT profile, after ORT's own fusions"),
+        ("peak activations", report.peak, "bytes", report.peak_source),
+    )
+    for name, change, unit, source in rows:
+        if change.before is None or change.after is None:
+            continue
+        table.add_row(name, *_pair(change, unit), Text(source, style="dim"))
+    return table
+
+
+def _pair(change: Change, unit: str) -> tuple[str, str, str]:
+    before, after = change.before or 0, change.after or 0
+    percent = f"{100 * (after - before) / before:+.0f}%" if before else ""
+    if unit == "bytes":
+        return size(before), size(after), percent
+    return str(before), str(after), percent
+
+
+def size(count: int) -> str:
+    """Bytes for people.
+
+    >>> size(16384), size(900)
+    ('16.0 KiB', '900 B')
+    """
+    number = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GiB"
+
+
+VERDICTS = {
+    "bitwise": ("bit for bit equal", "green"),
+    "within_tolerance": ("within tolerance", "green"),
+    "mismatch": ("MISMATCH", "bold red"),
+    "unvalidated": ("not validated", "yellow"),
+}
+
+
+def agreement(report: Report) -> Text:
+    """One line: how the outputs compare."""
+    words, style = VERDICTS[report.verdict]
+    text = Text("agreement  ").append(words, style=style)
+    errors = [o.max_abs for o in report.outputs if o.max_abs is not None]
+    if errors and report.verdict != "bitwise":
+        text.append(f", max abs {max(errors):.1e}")
+    if report.checks:
+        text.append(f", {len(report.outputs)} output(s), {report.checks} runs compared")
+    if report.verdict_reason:
+        text.append(f" ({report.verdict_reason})", style="dim")
+    return text
+
+
+def batched(groups: tuple[GroupRow, ...]) -> Table:
+    """What became one node; like rows are folded."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column("", no_wrap=True)
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")
+    counts = Counter((g.op_type, g.size, g.form) for g in groups)
+    first = {(g.op_type, g.size, g.form): g for g in reversed(groups)}
+    for n, ((op_type, lanes, form), count) in enumerate(counts.items()):
+        row = first[op_type, lanes, form]
+        times = f"{count} x" if count > 1 else ""
+        table.add_row(
+            Text("batched" if n == 0 else "", style="green"),
+            times,
+            f"{lanes} {op_type} -> 1 ({form})",
+            Text(names(row.members), style="dim"),
+        )
+    return table
+
+
+def left_alone(refusals: tuple[Refusal, ...]) -> Table:
+    """What was not batched, with code and reason."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column("", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")
+    table.add_column("", overflow="fold")
+    for n, refusal in enumerate(refusals):
+        count = f"{len(refusal.nodes)} node{'s' if len(refusal.nodes) != 1 else ''}, "
+        table.add_row(
+            Text("left alone" if n == 0 else "", style="yellow"),
+            refusal.code,
+            (count if refusal.nodes else "") + refusal.reason,
+            Text(names(refusal.nodes), style="dim"),
+        )
+    return table
+
+
+def names(nodes: tuple[str, ...]) -> str:
+    """A few names, and how many more."""
+    more = f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
+    return ", ".join(nodes[:SHOWN]) + more
+
+
+def to_text(report: Report, width: int = 120) -> str:
+    """The report as plain text."""
+    console = Console(width=width, no_color=True, force_terminal=False, highlight=False)
+    with console.capture() as capture:
+        console.print(render(report))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"

@@ -1,0 +1,84 @@
+"""What `optimize` gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnx import ModelProto
+
+from onnx_sched import files
+from onnx_sched.constants import Const
+from onnx_sched.errors import ModelError
+from onnx_sched.plan import Plan
+from onnx_sched.report.data import Report
+
+if TYPE_CHECKING:
+    import onnx_graphsurgeon as gs
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run.
+
+    Attributes:
+        plan: What was decided.
+        report: What there is to tell.
+    """
+
+    plan: Plan
+    report: Report
+    _source: files.Source
+    _skeleton: ModelProto
+    _fresh: dict[str, Const] = field(repr=False)
+    _convert: Callable[[ModelProto], Any] | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether the model was rewritten."""
+        return self.report.status == "optimized"
+
+    @property
+    def proto(self) -> ModelProto:
+        """The resulting model with all its weights in it.
+
+        Raises:
+            ModelError: If it would be larger than a protobuf can be; `save` writes it.
+        """
+        if not self.changed and not files.external_tensors(self._skeleton):
+            return self._skeleton
+        model = ModelProto()
+        model.CopyFrom(self._skeleton)
+        external = files.external_tensors(model)
+        total = files.size_inline(model) + sum(c.nbytes for c in self._fresh.values())
+        total += sum(files.tensor_bytes(t) for t in external)
+        if total >= files.PROTOBUF_LIMIT:
+            raise ModelError(
+                f"the model takes {total / 2**30:.1f} GiB, more than one protobuf holds",
+                "Write it with Result.save(path): the weights go into a file beside it.",
+            )
+        for tensor in external:
+            files.load_external(self._source, tensor)
+        files.fill_all(model, self._fresh)
+        return model
+
+    @property
+    def model(self) -> ModelProto | gs.Graph:
+        """The resulting model, in the form in which the original was given."""
+        return self._convert(self.proto) if self._convert else self.proto
+
+    def save(self, path: Path | str) -> None:
+        """Write the model; it appears whole or not at all.
+
+        Raises:
+            ModelError: If it cannot be written.
+            UsageError: If `path` is the input.
+        """
+        target = Path(path)
+        files.check_target(target, self._source.path)
+        if not self.changed and self._source.path is not None:
+            files.copy(self._source, target)
+            return
+        files.save(self._skeleton, self._fresh, self._source, target)

@@ -1,0 +1,265 @@
+"""What type and shape a node's outputs have, node by node.
+
+ONNX's own inference answers most questions.  Two things are added.  Sizes that it leaves open get a
+symbol by congruence: equal ops on equal shapes have equal output shapes, whatever they are, and that
+is all that batching needs to know.  And shape arithmetic (`Shape`, `Gather`, `Concat`, ... of sizes)
+is followed with symbols, so that a Reshape to a computed target keeps its sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper, shape_inference
+
+from onnx_sched.constants import Const
+from onnx_sched.dims import Dim, Shape, product, quotient, symbol
+from onnx_sched.graph import domain_of
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """Element type (ONNX's number) and shape of a tensor; shape None where the rank is unknown."""
+
+    elem_type: int
+    shape: Shape | None
+
+    @property
+    def rank(self) -> int | None:
+        """Number of axes, if known."""
+        return None if self.shape is None else len(self.shape)
+
+
+def from_proto(proto: TypeProto, unnamed: Callable[[int], str]) -> ValueType | None:
+    """Read a declared type; None unless it is a dense tensor.
+
+    Args:
+        proto: The declaration.
+        unnamed: Names the size of an axis that has no name, by the axis.
+    """
+    if proto.WhichOneof("value") != "tensor_type":
+        return None
+    tensor = proto.tensor_type
+    if not tensor.HasField("shape"):
+        return ValueType(tensor.elem_type, None)
+    dims: list[Dim] = []
+    for axis, dim in enumerate(tensor.shape.dim):
+        if dim.HasField("dim_value") and dim.dim_value >= 0:
+            dims.append(dim.dim_value)
+        elif dim.dim_param:
+            dims.append(symbol(dim.dim_param))
+        else:
+            dims.append(unnamed(axis))
+    return ValueType(tensor.elem_type, tuple(dims))
+
+
+def to_proto(value: ValueType) -> TypeProto:
+    """Write a type for ONNX's inference; a symbol travels as a dim_param."""
+    return helper.make_tensor_type_proto(value.elem_type, value.shape)
+
+
+# Ops whose output sizes follow from the shapes of the inputs, the attributes, and the values of the
+# operands listed here.  For any other op a size that inference leaves open may depend on data.
+SIZED_BY: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(
+        "Conv ConvTranspose MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool Concat "
+        "Flatten "
+        "Gather GatherElements GatherND MatMul Gemm Einsum Transpose Add Sub Mul Div Pow Mod Where "
+        "And Or Xor Equal Less Greater LessOrEqual GreaterOrEqual Min Max Sum Mean PRelu "
+        "BatchNormalization InstanceNormalization LayerNormalization GroupNormalization "
+        "RMSNormalization DepthToSpace SpaceToDepth ArgMax ArgMin Softmax LogSoftmax MatMulInteger "
+        "ConvInteger QLinearMatMul DequantizeLinear QuantizeLinear ScatterND ScatterElements "
+        "LSTM GRU RNN BitShift LRN".split(),
+        (),
+    ),
+    "Reshape": (1,),
+    "Expand": (1,),
+    "Tile": (1,),
+    "Pad": (1, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Unsqueeze": (1,),
+    "TopK": (1,),
+    "OneHot": (1,),
+    "Resize": (1, 2, 3),
+    "Upsample": (1,),
+    "ConstantOfShape": (0,),
+    "Range": (0, 1, 2),
+    **dict.fromkeys(
+        (f"Reduce{k}" for k in "Sum Mean Max Min Prod L1 L2 SumSquare LogSum LogSumExp".split()),
+        (1,),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What inference may know about an operand: its type, its numbers, its sizes as a vector."""
+
+    name: str
+    type: ValueType | None
+    const: Const | None
+    ints: tuple[Dim, ...] | None
+
+
+class Inference:
+    """Infers output types of nodes; equal questions are asked once.
+
+    Symbols for open sizes are numbered in the order of asking, so that the same model always gets
+    the same names.
+    """
+
+    def __init__(self, opsets: Mapping[str, int], ir_version: int) -> None:
+        self._opsets = opsets
+        self._imports = [helper.make_opsetid(d, v) for d, v in opsets.items()]
+        self._ir_version = ir_version
+        self._memo: dict[Hashable, tuple[ValueType | None, ...]] = {}
+
+    def outputs(
+        self, node: NodeProto, operands: Sequence[Operand | None]
+    ) -> tuple[ValueType | None, ...]:
+        """Types of a node's outputs, None where nothing is known."""
+        known = self._key(node, operands)
+        if known not in self._memo:
+            self._memo[known] = self._infer(node, operands, f"{node.op_type}.{len(self._memo)}")
+        return self._memo[known]
+
+    def _key(self, node: NodeProto, operands: Sequence[Operand | None]) -> Hashable:
+        domain = domain_of(node)
+        sized_by = SIZED_BY.get(node.op_type) if domain in ("", "com.microsoft") else None
+        parts: list[Hashable] = [domain, node.op_type, len(node.output)]
+        parts += sorted(a.SerializeToString(deterministic=True) for a in node.attribute)
+        for k, operand in enumerate(operands):
+            if operand is None:
+                parts.append(None)
+                continue
+            parts.append(operand.type if operand.type else ("?", operand.name))
+            if sized_by is None:
+                parts.append(operand.name)  # sizes may follow from data: no congruence
+            elif k in sized_by:
+                const = operand.const
+                parts.append(operand.ints or (const.key if const else operand.name))
+        return tuple(parts)
+
+    def _infer(
+        self, node: NodeProto, operands: Sequence[Operand | None], tag: str
+    ) -> tuple[ValueType | None, ...]:
+        domain = domain_of(node)
+        if domain == "com.microsoft" and node.op_type in SAME_AS_FIRST:
+            first = operands[0].type if operands and operands[0] else None
+            return (first, *(None for _ in node.output[1:]))
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self._opsets.get(domain, 1), domain)
+        except onnx.defs.SchemaError:
+            return (None,) * len(node.output)
+        types: dict[str, TypeProto] = {}
+        data: dict[str, TensorProto] = {}
+        for operand in operands:
+            if operand is None or operand.type is None:
+                continue
+            types[operand.name] = to_proto(operand.type)
+            const = operand.const
+            if const is not None and const.nbytes <= 4096 and const.dtype != object:
+                data[operand.name] = numpy_helper.from_array(np.asarray(const.load()), operand.name)
+        if len(types) < len({o.name for o in operands if o}):
+            return (None,) * len(node.output)
+        try:
+            found = shape_inference.infer_node_outputs(
+                schema, node, types, data, None, self._imports, self._ir_version
+            )
+        except (shape_inference.InferenceError, RuntimeError):
+            return (None,) * len(
+                node.output
+            )  # the checker, or ONNX Runtime, will say what is wrong
+        result = []
+        for k, name in enumerate(node.output):
+            proto = found.get(name)
+            value = from_proto(proto, partial(_open_size, f"{tag}.{k}")) if proto else None
+            if value is not None and value.elem_type == 0:
+                value = None
+            result.append(self._refine(node, k, value, operands))
+        return tuple(result)
+
+    def _refine(
+        self,
+        node: NodeProto,
+        output: int,
+        value: ValueType | None,
+        operands: Sequence[Operand | None],
+    ) -> ValueType | None:
+        """Fill in sizes that ONNX's inference cannot: products and quotients of symbols."""
+        if output or value is None or domain_of(node) or not operands or operands[0] is None:
+            return value
+        data = operands[0].type
+        if node.op_type == "Reshape" and len(operands) > 1 and operands[1] is not None:
+            target = operands[1].ints
+            if target is not None and data is not None:
+                zero_copies = not any(a.name == "allowzero" and a.i for a in node.attribute)
+                shape = reshaped(data.shape, target, zero_copies)
+                return ValueType(value.elem_type, shape) if shape is not None else value
+        if node.op_type == "Flatten" and data is not None and data.shape is not None:
+            axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+            axis += len(data.shape) if axis < 0 else 0
+            return ValueType(
+                value.elem_type, (product(data.shape[:axis]), product(data.shape[axis:]))
+            )
+        if node.op_type == "Expand" and len(operands) > 1 and operands[1] is not None:
+            target = operands[1].ints
+            if target is not None and data is not None and data.shape is not None:
+                shape = expanded(data.shape, target)
+                return ValueType(value.elem_type, shape) if shape is not None else value
+        if node.op_type == "ConstantOfShape" and operands[0].ints is not None:
+            return ValueType(value.elem_type, operands[0].ints)
+        return value
+
+
+def _open_size(owner: str, axis: int) -> str:
+    """The symbol for a size that nobody named."""
+    return f"{owner}.{axis}"
+
+
+SAME_AS_FIRST = frozenset({"Gelu", "FastGelu", "QuickGelu", "BiasGelu", "BiasSplitGelu"})
+"""Ops of com.microsoft whose output has the type of the first input."""
+
+
+def reshaped(shape: Shape | None, target: Sequence[Dim], zero_copies: bool) -> Shape | None:
+    """The shape that Reshape gives; None where a size stays open.
+
+    >>> reshaped(("n", 6), (0, 2, -1), True)
+    ('n', 2, 3)
+    """
+    out: list[Dim] = []
+    for axis, dim in enumerate(target):
+        if dim == 0 and zero_copies:
+            if shape is None or axis >= len(shape):
+                return None
+            out.append(shape[axis])
+        else:
+            out.append(dim)
+    if -1 in out:
+        hole = out.index(-1)
+        if shape is None or out.count(-1) > 1:
+            return None
+        rest = quotient(product(shape), product(out[:hole] + out[hole + 1 :]))
+        if rest is None:
+            return None
+        out[hole] = rest
+    return tuple(out)
+
+
+def expanded(shape: Shape, target: Sequence[Dim]) -> Shape | None:
+    """The shape that Expand gives; None where a size stays open."""
+    rank = max(len(shape), len(target))
+    a = (1,) * (rank - len(shape)) + tuple(shape)
+    b = (1,) * (rank - len(target)) + tuple(target)
+    out: list[Dim] = []
+    for x, y in zip(a, b, strict=True):
+        if x != y and 1 not in (x, y):
+            return None
+        out.append(x if y == 1 else y)
+    return tuple(out)

@@ -1,0 +1,292 @@
+"""How the values of several lanes lie in one tensor (pure).
+
+A *bundle* is an ordered tuple of values of one shape, one per lane.  A `Layout` says how a bundle lies
+in one physical tensor: it lists the physical axes, each a tuple of atoms, major first.  An atom is
+`LANE` (which lane) or an int (an axis of the lanes' own shape).  An axis without atoms has size 1.  For
+lanes of shape (B, K):
+
+    ((LANE,), (0,), (1,))     [G, B, K]       stacked in front: `lead(2)`
+    ((0,), (LANE, 1))         [B, G*K]        side by side, what Concat makes: `packed(2, 1)`
+    ((0,), (LANE,), (1,))     [B, G, K]       what Unsqueeze + Concat make: `at(2, 1)`
+    ((), (LANE, 1), (), (0,)) [1, G*K, 1, B]  channels first, for a grouped convolution
+
+Every change of layout is at most Reshape, Transpose, Reshape; `steps` finds the fewest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from onnx_sched.constants import Array
+from onnx_sched.dims import Dim, Shape, product
+
+LANE = "G"
+Atom = str | int
+Axis = tuple[Atom, ...]
+Layout = tuple[Axis, ...]
+
+
+def at(rank: int, position: int) -> Layout:
+    """Lanes on an axis of their own at `position`."""
+    axes: list[Axis] = [(i,) for i in range(rank)]
+    axes.insert(position, (LANE,))
+    return tuple(axes)
+
+
+def lead(rank: int) -> Layout:
+    """Lanes on an axis of their own in front."""
+    return at(rank, 0)
+
+
+def packed(rank: int, axis: int) -> Layout:
+    """Lanes side by side along one of their own axes, as Concat leaves them."""
+    return tuple((LANE, i) if i == axis else (i,) for i in range(rank))
+
+
+def plain(rank: int) -> Layout:
+    """One value by itself."""
+    return tuple((i,) for i in range(rank))
+
+
+def lane_axis(layout: Layout) -> int:
+    """The physical axis that holds the lanes."""
+    return next(k for k, axis in enumerate(layout) if LANE in axis)
+
+
+def is_packed(layout: Layout) -> bool:
+    """Whether the lanes share an axis with something else."""
+    return len(layout[lane_axis(layout)]) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """The sizes behind a bundle: number of lanes and the shape of each."""
+
+    lanes: int
+    shape: Shape
+
+    def dim(self, atom: Atom) -> Dim:
+        """Size of an atom."""
+        return self.lanes if isinstance(atom, str) else self.shape[atom]
+
+    def physical(self, layout: Layout) -> Shape:
+        """Shape of the tensor that holds the bundle in a layout."""
+        return tuple(product(self.dim(a) for a in axis) for axis in layout)
+
+    def core(self, layout: Layout) -> list[Atom]:
+        """The atoms that are not surely of size 1, major first."""
+        return [a for axis in layout for a in axis if self.dim(a) != 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """Reshape to `target`, in ONNX's terms: 0 copies a size, -1 takes the rest."""
+
+    target: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """Transpose by `perm`."""
+
+    perm: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unsqueeze:
+    """Put in axes of size 1; `axes` count in the result."""
+
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Squeeze:
+    """Take out axes of size 1."""
+
+    axes: tuple[int, ...]
+
+
+Step = Reshape | Transpose | Unsqueeze | Squeeze
+
+
+def reshape_target(before: Shape, after: Shape) -> tuple[int, ...] | None:
+    """The operand of a Reshape between two shapes of equal size; None if it would need run-time sizes.
+
+    >>> reshape_target(("B", "S", 12), ("B", "S", 4, 3))
+    (0, 0, 4, 3)
+    >>> reshape_target((4, "B", 3), ("4*B", 3))
+    (-1, 3)
+    """
+    if 0 in before or 0 in after:
+        return None  # a zero in the target means "copy"
+    target = []
+    for axis, dim in enumerate(after):
+        if isinstance(dim, int):
+            target.append(dim)
+        elif axis < len(before) and before[axis] == dim:
+            target.append(0)
+        else:
+            target.append(-1)
+    return tuple(target) if target.count(-1) <= 1 else None
+
+
+def steps(bulk: Bulk, source: Layout, target: Layout) -> tuple[Step, ...] | None:
+    """The fewest nodes that change a layout; None if sizes known only at run time would be needed.
+
+    >>> steps(Bulk(4, ("B", 8)), packed(2, 1), lead(2))
+    (Reshape(target=(0, 4, 8)), Transpose(perm=(1, 0, 2)))
+    >>> steps(Bulk(4, (1, 8)), packed(2, 1), lead(2))
+    (Reshape(target=(4, 1, 8)),)
+    """
+    before, after = bulk.physical(source), bulk.physical(target)
+    have, want = bulk.core(source), bulk.core(target)
+    if have == want:
+        if before == after:
+            return ()
+        step = _resize(before, after)
+        return None if step is None else (step,)
+    direct = _permutation(bulk, source, target)
+    if direct is not None:
+        return (Transpose(direct),)
+    chunks = _chunks(bulk, source, want)
+    middle = tuple(product(bulk.dim(a) for a in chunk) for chunk in chunks)
+    order = sorted(range(len(chunks)), key=lambda k: want.index(chunks[k][0]))
+    moved = tuple(middle[k] for k in order)
+    found: list[Step] = []
+    if before != middle:
+        step = _resize(before, middle)
+        if step is None:
+            return None
+        found.append(step)
+    found.append(Transpose(tuple(order)))
+    if moved != after:
+        step = _resize(moved, after)
+        if step is None:
+            return None
+        found.append(step)
+    return tuple(found)
+
+
+def _resize(before: Shape, after: Shape) -> Step | None:
+    """The node between two shapes of equal elements in equal order, by the plainest op."""
+    if len(before) < len(after):
+        added = _unit_axes(before, after)
+        if added is not None:
+            return Unsqueeze(added)
+    if len(before) > len(after):
+        removed = _unit_axes(after, before)
+        if removed is not None:
+            return Squeeze(removed)
+    shape = reshape_target(before, after)
+    return None if shape is None else Reshape(shape)
+
+
+def _unit_axes(short: Shape, long: Shape) -> tuple[int, ...] | None:
+    """The axes of size 1 that `long` has and `short` has not; None if more differs."""
+    axes, k = [], 0
+    for axis, dim in enumerate(long):
+        if k < len(short) and short[k] == dim:
+            k += 1
+        elif dim == 1:
+            axes.append(axis)
+        else:
+            return None
+    return tuple(axes) if k == len(short) else None
+
+
+def _permutation(bulk: Bulk, source: Layout, target: Layout) -> tuple[int, ...] | None:
+    """The perm that alone turns one layout into the other, if there is one."""
+    have = [tuple(a for a in axis if bulk.dim(a) != 1) for axis in source]
+    want = [tuple(a for a in axis if bulk.dim(a) != 1) for axis in target]
+    if len(have) != len(want):
+        return None
+    free = list(range(len(have)))
+    perm = []
+    for axis in want:
+        k = next((k for k in free if have[k] == axis), None)
+        if k is None:
+            return None
+        free.remove(k)
+        perm.append(k)
+    return tuple(perm)
+
+
+def _chunks(bulk: Bulk, source: Layout, want: Sequence[Atom]) -> list[Axis]:
+    """The pieces of the source's axes that can be moved whole."""
+    after = dict(pairwise(want))
+    chunks: list[Axis] = []
+    for axis in source:
+        chunk: list[Atom] = []
+        for atom in axis:
+            if bulk.dim(atom) == 1:
+                continue
+            if chunk and after.get(chunk[-1]) != atom:
+                chunks.append(tuple(chunk))
+                chunk = []
+            chunk.append(atom)
+        if chunk:
+            chunks.append(tuple(chunk))
+    return chunks
+
+
+def renumber(layout: Layout, axes: Mapping[int, int]) -> Layout:
+    """The same tensor seen by other axis numbers; an axis without a new number is dropped.
+
+    Seen through a Transpose, a Squeeze or an Unsqueeze, a bundle lies as before: only the names of its
+    axes change.
+    """
+    return tuple(
+        tuple(a if isinstance(a, str) else axes[a] for a in axis if isinstance(a, str) or a in axes)
+        for axis in layout
+    )
+
+
+def aligned(layout: Layout, rank: int, operand_rank: int) -> Layout:
+    """The layout in which an operand of lower rank meets `layout` under right-aligned broadcasting.
+
+    >>> aligned(lead(2), 2, 1)
+    (('G',), (), (0,))
+    """
+    shift = rank - operand_rank
+    return renumber(layout, {i: i - shift for i in range(shift, rank)})
+
+
+def lay(array: Array, layout: Layout, bulk: Bulk) -> Array | None:
+    """Bring a constant into a layout so that it broadcasts against a bundle of shape `bulk`.
+
+    Args:
+        array: Shape [G or 1, *dims], dims as many as the bundle's rank, each full or 1.
+        layout: The bundle's layout.
+        bulk: The bundle's sizes.
+
+    Returns:
+        The array with one axis per physical axis; None if an axis shared with others would have to be
+        widened to a size that is not known.
+    """
+    position = {LANE: 0} | {i: i + 1 for i in range(len(bulk.shape))}
+    widened = list(array.shape)
+    for axis in layout:
+        sizes = [array.shape[position[a]] for a in axis]
+        if any(s != 1 for s in sizes):
+            for atom in axis:
+                dim = bulk.dim(atom)
+                if widened[position[atom]] == dim:
+                    continue
+                if not isinstance(dim, int):
+                    return None
+                widened[position[atom]] = dim
+    order = [position[a] for axis in layout for a in axis]
+    order += [p for p in range(array.ndim) if p not in order]  # of size 1
+    moved = np.broadcast_to(array, widened).transpose(order)
+    shape, k = [], 0
+    for axis in layout:
+        size = 1
+        for _ in axis:
+            size *= moved.shape[k]
+            k += 1
+        shape.append(size)
+    return moved.reshape(shape)
