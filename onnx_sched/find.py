@@ -92,7 +92,7 @@ class Finder:
                 if key is not None:
                     found.setdefault(key, []).append((unit,))
         for parts in found.values():
-            parts.sort(key=lambda p: (len(p) > 1, self._order(p[0])))
+            parts.sort(key=lambda p: (len(p) > 1, self._path(p[0]), p[0].number))
             units = tuple(u for p in parts for u in p)
             if len(units) > 1:
                 level = self.levels[units[0].number]
@@ -151,7 +151,7 @@ class Finder:
 
     def _group(self, units: Sequence[Unit], level: int) -> None:
         """Make a group of units in their lane order, and of what its operands ask for."""
-        ordered = tuple(sorted(units, key=self._order))
+        ordered = self._ordered(units)
         self._add(_Draft(ordered, level))
         todo = [ordered]
         while todo:
@@ -186,10 +186,18 @@ class Finder:
             found.setdefault(key, {}).setdefault(maker.number, maker)
         return [tuple(units.values()) for units in found.values() if len(units) > 1]
 
-    def _order(self, unit: Unit) -> tuple[object, ...]:
-        """Lane order: the place among the lanes an operand comes from, then what lies ahead."""
-        places = [self._home[o][1] for o in unit.operands if isinstance(o, str) and o in self._home]
-        return (tuple(places), self._path(unit), unit.number)
+    def _ordered(self, units: Sequence[Unit]) -> tuple[Unit, ...]:
+        """Lane order: the places of the lanes that operands come from, then what lies ahead."""
+        places = {u.number: self._places(u) for u in units}
+        if len(set(places.values())) == len(units):
+            return tuple(sorted(units, key=lambda u: places[u.number]))
+        return tuple(sorted(units, key=lambda u: (places[u.number], self._path(u), u.number)))
+
+    def _places(self, unit: Unit) -> tuple[int, ...]:
+        """Where among their lanes the operands stand."""
+        return tuple(
+            self._home[o][1] for o in unit.operands if isinstance(o, str) and o in self._home
+        )
 
     def _path(self, unit: Unit) -> tuple[Hashable, ...]:
         """What reads the result, and what reads that: alike members get alike paths."""

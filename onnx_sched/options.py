@@ -64,6 +64,7 @@ def skipper(options: Options, circuit: Circuit) -> Callable[[Unit], bool]:
         k
         for k, node in enumerate(graph.nodes)
         if node.op_type in options.skip_ops
+        or any(p.key == "onnx_sched.members" for p in node.metadata_props)  # batched already
         or any(fnmatch.fnmatchcase(node.name, p) for p in options.skip_nodes)
     }
     return lambda unit: any(k in skipped for k in unit.nodes)

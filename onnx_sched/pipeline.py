@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,11 @@ from onnx import ModelProto
 from onnx_sched import agree, feeds, files, profiling, provider
 from onnx_sched.analysis import Analysis, analyse
 from onnx_sched.constants import Const
+from onnx_sched.cost import profile_for
 from onnx_sched.errors import MismatchError, UsageError
 from onnx_sched.options import Options, skipper
-from onnx_sched.passes.assemble import assemble
-from onnx_sched.passes.rewrite import Rewritten
+from onnx_sched.passes.assemble import assemble, doubled
+from onnx_sched.passes.rewrite import Rewritten, rewrite
 from onnx_sched.plan import Group, Plan, Refusal
 from onnx_sched.planner import decide
 from onnx_sched.report.data import AgreementRow, Change, GroupRow, Report
@@ -36,7 +38,15 @@ def optimize(model: ModelProto | Path | str | gs.Graph, options: Options) -> Res
     source, convert = take(model)
     chosen = provider.select_provider(options.provider) if options.check else None
     analysis = analyse(source)
-    plan, rewritten = _decide(analysis, options)
+    plan, rewritten = _decide(analysis, options, chosen.name if chosen else options.provider)
+    notes: tuple[str, ...] = ()
+    twice = doubled(source.model.graph.node)
+    if twice:
+        notes = (
+            f"{len(twice)} node name(s) stood more than once, such as {twice[0]!r}: made distinct",
+        )
+        if rewritten is None:  # ONNX Runtime refuses the original; a byte copy would be no use
+            rewritten = rewrite(analysis.circuit, Plan(), analysis.names, analysis.known)
     skeleton, fresh = source.model, dict[str, Const]()
     if rewritten is not None:
         skeleton = assemble(source.model, analysis.circuit, rewritten)
@@ -45,7 +55,8 @@ def optimize(model: ModelProto | Path | str | gs.Graph, options: Options) -> Res
         checked = _Check(Path(folder), source, options, chosen)
         if rewritten is not None:
             checked.run(skeleton, fresh)
-    report = _report(analysis, plan, rewritten, checked, chosen, time.perf_counter() - begin)
+    report = _report(analysis, plan, rewritten, checked, chosen)
+    report = replace(report, notes=notes, seconds=round(time.perf_counter() - begin, 3))
     if report.verdict == "mismatch":
         worst = next((o.name for o in report.outputs), "")
         raise MismatchError(
@@ -77,13 +88,14 @@ def take(
     )
 
 
-def _decide(analysis: Analysis, options: Options) -> tuple[Plan, Rewritten | None]:
+def _decide(analysis: Analysis, options: Options, chosen: str) -> tuple[Plan, Rewritten | None]:
     skip = skipper(options, analysis.circuit)
     opset = analysis.graph.opset
     if opset not in OPSETS:
         reason = f"opset {opset} is outside {OPSETS[0]} to {OPSETS[-1]}, whose forms are known"
         return Plan(refusals=(Refusal("S204", reason, ()),)), None
-    decided = decide(analysis, skip)
+    device = profile_for(chosen) if options.choose == "model" else None
+    decided = decide(analysis, skip, device)
     return decided.plan, decided.rewritten
 
 
@@ -148,7 +160,6 @@ def _report(
     rewritten: Rewritten | None,
     checked: _Check,
     chosen: provider.SelectedProvider | None,
-    seconds: float,
 ) -> Report:
     nodes = len(analysis.graph.nodes)
     depth = analysis.annotation.depth
@@ -184,7 +195,7 @@ def _report(
             now.peak_activation_bytes if now else None,
         ),
         peak_source=now.source if now else "not measured",
-        seconds=round(seconds, 3),
+        seconds=0.0,
     )
 
 

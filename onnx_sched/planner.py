@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from onnx_sched import levels
 from onnx_sched.analysis import Analysis
 from onnx_sched.circuit import Circuit, Unit
+from onnx_sched.cost import Device
 from onnx_sched.find import Finder, is_heavy, reductions, regions
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.passes.rules import rule_for
+from onnx_sched.payoff import unpaid
 from onnx_sched.plan import Group, Plan, Refusal
 from onnx_sched.refusals import explain, inside
 from onnx_sched.signature import signature
@@ -26,39 +28,63 @@ class Decided:
     rewritten: Rewritten | None
 
 
-def decide(analysis: Analysis, skip: Skip) -> Decided:
-    """Plan everything that is legal."""
+def decide(analysis: Analysis, skip: Skip, device: Device | None) -> Decided:
+    """Plan everything that is legal, or what of it pays on a device.
+
+    Args:
+        analysis: The model.
+        skip: Which units must stay as they are.
+        device: For whom it must pay; None to take all that is legal.
+    """
     circuit = analysis.circuit
     level, groups = best_groups(circuit, skip)
     refusals: list[Refusal] = []
-    rewritten: Rewritten | None = None
+    rewritten, groups = _made(analysis, groups, refusals)
+    if device is not None and rewritten is not None:
+        dear = unpaid(analysis, groups, rewritten, device)
+        if dear:
+            refusals += [_too_dear(circuit, groups, region, why) for region, why in dear.items()]
+            left = [g for g in groups if g.region not in dear]
+            rewritten, groups = _made(analysis, regions(left), refusals)
+    refused = {n for r in refusals for n in r.nodes}
+    for refusal in (*explain(circuit, level, groups, skip), *inside(circuit)):
+        names = tuple(n for n in refusal.nodes if n not in refused)
+        if names:
+            refusals.append(Refusal(refusal.code, refusal.reason, names))
+    return Decided(Plan(groups, reductions(circuit, groups), tuple(refusals)), rewritten)
+
+
+def _made(
+    analysis: Analysis, groups: tuple[Group, ...], refusals: list[Refusal]
+) -> tuple[Rewritten | None, tuple[Group, ...]]:
+    """Rewrite; a group that turns out to be impossible is left out, and the reason noted."""
+    circuit = analysis.circuit
     while groups:
         plan = Plan(groups, reductions(circuit, groups))
         try:
-            rewritten = rewrite(circuit, plan, analysis.names, analysis.known)
-            break
+            return rewrite(circuit, plan, analysis.names, analysis.known), groups
         except GroupRefused as error:
             labels = circuit.labels(error.group.units)
-            refusals.append(
-                Refusal(error.refused.code, f"{error.group.kind}: {error.refused.reason}", labels)
-            )
+            reason = f"{error.group.kind}: {error.refused.reason}"
+            refusals.append(Refusal(error.refused.code, reason, labels))
             groups = regions([g for g in groups if g is not error.group])
-    refusals += explain(circuit, level, groups, skip)
-    refusals += inside(circuit)
-    plan = Plan(groups, reductions(circuit, groups), tuple(refusals))
-    return Decided(plan, rewritten if groups else None)
+    return None, groups
+
+
+def _too_dear(circuit: Circuit, groups: Sequence[Group], region: int, why: str) -> Refusal:
+    heavy = [u for g in groups if g.region == region and is_heavy(g.units[0]) for u in g.units]
+    return Refusal("S303", f"would not pay: {why}", circuit.labels(heavy))
 
 
 def best_groups(circuit: Circuit, skip: Skip) -> tuple[tuple[int, ...], tuple[Group, ...]]:
     """The level function under which the fewest nodes are left, and its groups."""
     heavy = [is_heavy(u) for u in circuit.units]
     best: tuple[tuple[int, ...], tuple[Group, ...]] | None = None
-    options = (
-        levels.foata(circuit.preds),
-        levels.heavy_depth(circuit.preds, heavy),
-        levels.agenda(circuit.preds, _signatures(circuit)),
-    )
-    for level in options:
+    signs = _signatures(circuit)
+    first = levels.foata(circuit.preds)
+    others = (levels.heavy_depth(circuit.preds, heavy), levels.agenda(circuit.preds, signs))
+    fewest = levels.launches(first, signs)
+    for level in (first, *(o for o in others if levels.launches(o, signs) < fewest)):
         groups = Finder(circuit, level, skip).run()
         if best is None or saved(groups) > saved(best[1]):
             best = (level, groups)

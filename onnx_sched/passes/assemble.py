@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, helper
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from onnx import ModelProto, NodeProto, helper
 
 from onnx_sched.circuit import Circuit
 from onnx_sched.files import placeholder
@@ -17,7 +20,7 @@ def assemble(model: ModelProto, circuit: Circuit, rewritten: Rewritten) -> Model
     initializer that nobody read before, or that is a graph input or output, stays.
     """
     old = circuit.graph
-    nodes = [made.proto for made in rewritten.nodes]
+    nodes = distinct([made.proto for made in rewritten.nodes])
     used = set(old.outputs) | {v.name for v in model.graph.input}
     exist = {t.name for t in model.graph.initializer} | {v.name for v in model.graph.input}
     for node in nodes:
@@ -44,6 +47,32 @@ def assemble(model: ModelProto, circuit: Circuit, rewritten: Rewritten) -> Model
             graph.input.append(value)
     graph.value_info.extend(v for v in model.graph.value_info if v.name in exist)
     return new
+
+
+def doubled(nodes: Iterable[NodeProto]) -> list[str]:
+    """Node names that stand more than once; ONNX Runtime refuses such a graph."""
+    return [n for n, c in Counter(node.name for node in nodes if node.name).items() if c > 1]
+
+
+def distinct(nodes: Sequence[NodeProto]) -> list[NodeProto]:
+    """The nodes with every name once; the first to bear a name keeps it."""
+    if not doubled(nodes):
+        return list(nodes)
+    taken, seen = {n.name for n in nodes}, set[str]()
+    result = []
+    for node in nodes:
+        if node.name and node.name in seen:
+            copy, n = NodeProto(), 2
+            copy.CopyFrom(node)
+            while f"{node.name}_{n}" in taken:
+                n += 1
+            copy.name = f"{node.name}_{n}"
+            taken.add(copy.name)
+            result.append(copy)
+        else:
+            result.append(node)
+        seen.add(node.name)
+    return result
 
 
 def _copy_field(target: object, name: str, value: object) -> None:

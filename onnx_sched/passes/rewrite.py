@@ -8,12 +8,13 @@ layout; what nobody reads any more is left out.
 from __future__ import annotations
 
 import heapq
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from onnx import NodeProto
 
-from onnx_sched.circuit import Circuit, Unit
+from onnx_sched.circuit import Circuit, Unit, node_label
 from onnx_sched.constants import Const
 from onnx_sched.graph import domain_of
 from onnx_sched.passes.axes import wrap
@@ -24,6 +25,10 @@ from onnx_sched.passes.rules import rule_for
 from onnx_sched.plan import Group, Plan, Reduction, Refused
 from onnx_sched.stacking import is_packed, lane_axis, lead, packed
 from onnx_sched.views import openings
+
+
+MEMBERS = "onnx_sched.members"
+"""Key of the note on a batched node: the names of the nodes that it replaced, as a JSON list."""
 
 
 class GroupRefused(Exception):  # noqa: N818 - a signal to the planner
@@ -131,6 +136,8 @@ class _Rewrite:
                 if group is None:
                     raise
                 raise GroupRefused(group, refused) from None
+            if item.group is not None:
+                self._sign(item.group, self._emit.nodes[begin:])
             for proto in self._emit.nodes[begin:]:
                 original = item.node is not None and item.closing is None
                 if original and proto is self._emit.nodes[-1]:
@@ -140,6 +147,12 @@ class _Rewrite:
                         Made(proto, item.group or self._blame(item), item.group is not None)
                     )
         return Rewritten(tuple(made), self._emit.fresh)
+
+    def _sign(self, group: Group, nodes: Sequence[NodeProto]) -> None:
+        """Note on new nodes what they stand for: an optimised model tells where it comes from."""
+        members = [node_label(self._graph, k) for u in group.units for k in u.nodes]
+        for node in nodes:
+            node.metadata_props.add(key=MEMBERS, value=json.dumps(members, ensure_ascii=False))
 
     def _blame(self, item: _Item) -> Group | None:
         """The group whose lanes an item brings out."""

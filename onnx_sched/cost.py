@@ -1,0 +1,159 @@
+"""What nodes cost, roughly: a dispatch each, and a roofline of arithmetic and bytes.
+
+The model proposes; it is no measurement.  Its numbers come from a device profile (`profiles/*.toml`),
+which says where each was measured.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from math import exp, log
+
+from onnx import NodeProto
+
+from onnx_sched.dims import Shape, count
+from onnx_sched.graph import domain_of
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """How fast a device is; see the profiles for units and sources."""
+
+    name: str
+    dispatch_us: float
+    gflops: float
+    weights_gb_s: float
+    repack_gb_s: float
+    lane_us: float
+    stream_gb_s: float
+    move_gb_s: float
+    fuses_linear: bool
+
+
+@cache
+def device(name: str) -> Device:
+    """A shipped profile."""
+    text = resources.files("onnx_sched.profiles").joinpath(f"{name}.toml").read_text("utf-8")
+    return Device(**tomllib.loads(text))
+
+
+def profile_for(provider: str) -> Device:
+    """The profile that stands for an execution provider."""
+    return device("cuda" if provider.lower().startswith("cuda") else "cpu")
+
+
+MOVES = frozenset(
+    "Concat DepthToSpace Expand Gather GatherElements GatherND Pad ScatterND Slice SpaceToDepth Split Tile "
+    "Transpose".split()
+)
+VIEWS = frozenset("Flatten Identity Reshape Squeeze Unsqueeze".split())
+FREE = frozenset({"Constant"})
+
+ShapeOf = Callable[[str], Shape | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Estimates the time of nodes.
+
+    Attributes:
+        device: On what.
+        shape: Gives the shape of a value, if known.
+        constant: Whether a value is a weight.
+        assume: What a size known only at run time is taken to be.
+    """
+
+    device: Device
+    shape: ShapeOf
+    constant: Callable[[str], bool]
+    assume: int
+
+    def total(self, nodes: Iterable[NodeProto]) -> float:
+        """Microseconds that nodes take one after another, the runtime's own fusions considered."""
+        listed = list(nodes)
+        fused = _fused(listed, self) if self.device.fuses_linear else frozenset()
+        return sum(self.node(n) for k, n in enumerate(listed) if k not in fused)
+
+    def node(self, node: NodeProto) -> float:
+        """Microseconds of one node."""
+        if node.op_type in FREE:
+            return 0.0
+        d = self.device
+        time = d.dispatch_us
+        if domain_of(node) == "" and node.op_type in VIEWS:
+            return time
+        values = [
+            *(i for i in node.input if i and not self.constant(i)),
+            *(o for o in node.output if o),
+        ]
+        moved = sum(4 * self._size(v) for v in values)
+        if node.op_type in ("MatMul", "Gemm", "Conv"):
+            return time + self._product(node)
+        rate = d.move_gb_s if node.op_type in MOVES else d.stream_gb_s
+        return time + moved / rate / 1e3
+
+    def _size(self, name: str) -> int:
+        shape = self.shape(name)
+        return count(shape, self.assume) if shape is not None else 1
+
+    def _product(self, node: NodeProto) -> float:
+        """Time of a matrix product or convolution beyond its dispatch."""
+        d = self.device
+        out, weight = self.shape(node.output[0]), self.shape(node.input[1])
+        first = self.shape(node.input[0])
+        if out is None or weight is None or first is None:
+            return 0.0
+        outputs = count(out, self.assume)
+        inner = count(weight[1:] if node.op_type == "Conv" else first[-1:], self.assume)
+        flops = 2.0 * outputs * inner
+        time = flops / d.gflops / 1e3
+        if not self.constant(node.input[1]):
+            return time + 4 * count(weight, self.assume) / d.stream_gb_s / 1e3
+        size = 4.0 * count(weight, self.assume)
+        time += size / d.weights_gb_s / 1e3
+        if len(weight) > 2 and node.op_type != "Conv":
+            lanes = count(weight[:-2], self.assume)
+            rows = outputs // max(1, lanes * count(weight[-1:], self.assume))
+            time += lanes * d.lane_us
+            if rows > 1:
+                time += size / d.repack_gb_s / 1e3
+        return time
+
+
+def _fused(nodes: Sequence[NodeProto], estimate: Estimate) -> frozenset[int]:
+    """Nodes that the runtime takes into the product before them: a bias, then an activation."""
+    readers: dict[str, int] = {}
+    for node in nodes:
+        for name in node.input:
+            readers[name] = readers.get(name, 0) + 1
+    open_for: dict[str, str] = {}
+    fused: set[int] = set()
+    for k, node in enumerate(nodes):
+        if node.op_type in ("MatMul", "Gemm", "Conv"):
+            weight = estimate.shape(node.input[1])
+            plain = node.op_type != "MatMul" or (weight is not None and len(weight) == 2)
+            flat = node.op_type == "Conv" or len(estimate.shape(node.output[0]) or ()) == 2
+            if plain and flat:
+                open_for[node.output[0]] = node.op_type
+            continue
+        host = next((i for i in node.input if i in open_for and readers.get(i) == 1), None)
+        if host is None:
+            continue
+        kind = open_for[host]
+        bias = node.op_type == "Add" and kind == "MatMul"
+        if bias and any(estimate.constant(i) for i in node.input):
+            fused.add(k)
+            open_for[node.output[0]] = "Gemm"
+        elif node.op_type in ("Relu", "Sigmoid", "Tanh", "LeakyRelu") and kind in ("Gemm", "Conv"):
+            fused.add(k)
+    return frozenset(fused)
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The geometric mean; 1 for none."""
+    logs = [log(v) for v in values]
+    return exp(sum(logs) / len(logs)) if logs else 1.0

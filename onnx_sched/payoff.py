@@ -1,0 +1,108 @@
+"""Which regions pay, by the cost model: what they replace against what they become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from onnx import NodeProto, TensorProto
+
+from onnx_sched.analysis import Analysis
+from onnx_sched.cost import Device, Estimate
+from onnx_sched.dims import Shape
+from onnx_sched.passes.rewrite import Rewritten
+from onnx_sched.plan import Group
+from onnx_sched.shapes import Inference, Operand, ValueType
+
+SIZES = (1, 32)
+"""What a size known only at run time is taken to be, in turn."""
+
+MARGIN = 0.97
+"""A region must be estimated to take less than this share of the time, at every size."""
+
+
+def unpaid(
+    analysis: Analysis, groups: Sequence[Group], rewritten: Rewritten, device: Device
+) -> dict[int, str]:
+    """Regions that would not be faster, with the estimate in words."""
+    old = _replaced(analysis, groups, rewritten)
+    new: dict[int, list[NodeProto]] = {}
+    for made in rewritten.nodes:
+        if made.group is not None:
+            new.setdefault(made.group.region, []).append(made.proto)
+    shapes = _new_shapes(analysis, rewritten)
+    weights = set(analysis.values.constants) | set(rewritten.fresh)
+    found: dict[int, str] = {}
+    for region, nodes in new.items():
+        for size in SIZES:
+            estimate = Estimate(device, shapes.get, weights.__contains__, size)
+            before, after = estimate.total(old.get(region, ())), estimate.total(nodes)
+            if after >= MARGIN * before:
+                found[region] = (
+                    f"estimated {before:.0f} us before and {after:.0f} us after, "
+                    f"open sizes taken as {size} (profile {device.name})"
+                )
+                break
+    return found
+
+
+def _replaced(
+    analysis: Analysis, groups: Sequence[Group], rewritten: Rewritten
+) -> dict[int, list[NodeProto]]:
+    """The nodes that each region makes superfluous."""
+    graph = analysis.graph
+    region_of = {k: g.region for g in groups for u in g.units for k in u.nodes}
+    kept = {id(m.proto) for m in rewritten.nodes}
+    gone = [k for k, n in enumerate(graph.nodes) if graph.live[k] and id(n) not in kept]
+    for _ in range(2):  # what stands beside a region, then what stands beside that
+        for k in gone:
+            if k not in region_of:
+                near = [n for n in _neighbours(analysis, k) if n in region_of]
+                if near:
+                    region_of[k] = region_of[near[-1]]
+    found: dict[int, list[NodeProto]] = {}
+    for k in gone:
+        if k in region_of:
+            found.setdefault(region_of[k], []).append(graph.nodes[k])
+    return found
+
+
+def _neighbours(analysis: Analysis, k: int) -> Iterable[int]:
+    graph = analysis.graph
+    for name in graph.nodes[k].output:
+        yield from graph.readers.get(name, ())
+    for name in graph.reads[k]:
+        if name in graph.producer:
+            yield graph.producer[name]
+
+
+def _new_shapes(analysis: Analysis, rewritten: Rewritten) -> dict[str, Shape]:
+    """Shapes of all values of the new graph, as far as they can be known."""
+    types: dict[str, ValueType] = dict(analysis.values.types)
+    for name, const in rewritten.fresh.items():
+        types[name] = ValueType(const.elem_type, const.shape)
+    infer = Inference(analysis.graph.opsets, analysis.graph.ir_version)
+    for made in rewritten.nodes:
+        if all(o in types for o in made.proto.output if o):
+            continue
+        operands = [_operand(analysis, rewritten, types, name) for name in made.proto.input]
+        results = zip(made.proto.output, infer.outputs(made.proto, operands), strict=True)
+        types.update({name: value for name, value in results if value is not None})
+    return {name: value.shape for name, value in types.items() if value.shape is not None}
+
+
+def _operand(
+    analysis: Analysis, rewritten: Rewritten, types: dict[str, ValueType], name: str
+) -> Operand | None:
+    """What is known about an operand of a new node."""
+    if not name:
+        return None
+    const = rewritten.fresh.get(name) or analysis.values.constants.get(name)
+    ints = analysis.values.ints.get(name)
+    if (
+        ints is None
+        and const is not None
+        and const.rank <= 1
+        and const.elem_type == TensorProto.INT64
+    ):
+        ints = tuple(int(v) for v in const.load().ravel())
+    return Operand(name, types.get(name), const, ints)
