@@ -20,7 +20,7 @@ from onnx_sched.errors import ModelError
 from onnx_sched.randomness import Randomness, randomness
 from onnx_sched.runtime import RuntimeRefused, open_session, run
 from onnx_sched.tolerances import Tolerances, parse_tolerances
-from onnx_sched.verdicts import OutputAgreement, Verdict, differs, merge, worst_verdict
+from onnx_sched.verdicts import OutputAgreement, Verdict, differs, merge, same, worst_verdict
 
 __all__ = [
     "Agreement",
@@ -35,6 +35,8 @@ Feed = Mapping[str, Any]
 Outputs = dict[str, Any]
 
 _RANDOM = "random without a seed: only type and shape were compared"
+_RESEEDED = "random: with the optimizations of ONNX Runtime only type and shape were compared"
+_OPTIMIZER = "the optimizations of ONNX Runtime move the original more than the tolerance"
 _LEVELS = (False, True)  # without and with the optimizations of ONNX Runtime
 
 
@@ -162,7 +164,7 @@ class _Judge:
         for name, ref in own.items():
             if name not in got:
                 part = differs(name, "the rewritten model has no such output")
-            elif name in self.random.outputs:
+            elif name in self.random.unseeded:
                 part = compare_kinds(name, ref, got[name], _RANDOM)
             else:
                 part = self._compare(name, plain[name], ref, got[name])
@@ -175,11 +177,14 @@ class _Judge:
         part = compare_values(name, own, got, self.tolerances)
         if own is plain:
             return part
+        noise = compare_values(name, plain, own, self.tolerances)
         if part.verdict == "mismatch":
             second = compare_values(name, plain, got, self.tolerances)
-            note = "the optimizations of ONNX Runtime move the original more than this tolerance"
-            part = part if second.verdict == "mismatch" else replace(second, note=note)
-        noise = compare_values(name, plain, own, self.tolerances)
+            kinds = compare_kinds(name, own, got, "")
+            if second.verdict != "mismatch":
+                part = replace(second, note=_OPTIMIZER)
+            elif name in self.random.seeded and noise.verdict == "mismatch":
+                part = kinds if kinds.verdict == "mismatch" else same(name, 0, _RESEEDED)
         return replace(part, noise_abs=noise.max_abs)
 
     def sum_up(self, note: str) -> Agreement:

@@ -22,6 +22,10 @@ LINEAR = "Linear"
 """Kind of a unit that computes x @ W + b with constant W [K, N] and b [N] or None, however spelled."""
 
 
+EMBEDDING = "Embedding"
+"""Kind of a unit that looks up rows of a constant table [V, D]: Gather(table, indices, axis=0)."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
     """One computation.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -97,7 +98,9 @@ def _formula(name: str) -> ast.BinOp | None:
     if len(name) > _LONGEST_FORMULA or not re.fullmatch(r"[\w\s()]*[-+*/][-+*/\w\s()]*", name):
         return None
     try:
-        tree = ast.parse(name.strip(), mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python has opinions on `1if`
+            tree = ast.parse(name.strip(), mode="eval").body
     except (SyntaxError, ValueError):
         return None
     legal = all(

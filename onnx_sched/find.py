@@ -217,10 +217,7 @@ class Finder:
 
 
 def regions(groups: Sequence[Group]) -> tuple[Group, ...]:
-    """Number the regions: groups that hand on at least two lanes to each other share one.
-
-    Regions without a heavy group are left out: light nodes are not worth a boundary.
-    """
+    """Number the regions: groups that hand on at least two lanes to each other share one."""
     maker = {o: n for n, g in enumerate(groups) for u in g.units for o in u.outputs if o}
     parent = list(range(len(groups)))
 
@@ -242,10 +239,16 @@ def regions(groups: Sequence[Group]) -> tuple[Group, ...]:
                 if count > 1:
                     a, b = sorted((root(n), root(other)))
                     parent[b] = a
-    heavy = {root(n) for n, g in enumerate(groups) if is_heavy(g.units[0])}
     numbers: dict[int, int] = {}
-    kept = [n for n in range(len(groups)) if root(n) in heavy]
-    return tuple(replace(groups[n], region=numbers.setdefault(root(n), len(numbers))) for n in kept)
+    return tuple(
+        replace(group, region=numbers.setdefault(root(n), len(numbers)))
+        for n, group in enumerate(groups)
+    )
+
+
+def heavy_regions(groups: Sequence[Group]) -> set[int]:
+    """The regions that hold a heavy group; only these are worth a boundary by themselves."""
+    return {g.region for g in groups if is_heavy(g.units[0])}
 
 
 def is_heavy(unit: Unit) -> bool:

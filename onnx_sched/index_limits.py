@@ -147,12 +147,12 @@ class _Facts:
 
 
 def _rows(node: NodeProto, shape: tuple[int, ...]) -> int:
-    """How many rows an index may count in a table; 1 if unknown."""
+    """How many rows an index may count in a table; 1 or less if unknown."""
     if node.op_type in ("GatherND", "ScatterND"):
-        return max(min(shape, default=1), 1)
+        return min(shape, default=1)
     axis = next((int(a.i) for a in node.attribute if a.name in ("axis", "gather_axis")), 0)
     inside = -len(shape) <= axis < len(shape)
-    return max(shape[axis], 1) if inside else 1
+    return shape[axis] if inside else 1
 
 
 def all_graphs(graph: GraphProto) -> Iterator[GraphProto]:

@@ -9,6 +9,7 @@ from onnx import NodeProto, TensorProto
 from onnx_sched.analysis import Analysis
 from onnx_sched.cost import Device, Estimate
 from onnx_sched.dims import Shape
+from onnx_sched.find import heavy_regions
 from onnx_sched.passes.rewrite import Rewritten
 from onnx_sched.plan import Group
 from onnx_sched.shapes import Inference, Operand, ValueType
@@ -28,7 +29,7 @@ def unpaid(
     new: dict[int, list[NodeProto]] = {}
     for made in rewritten.nodes:
         if made.group is not None:
-            new.setdefault(made.group.region, []).append(made.proto)
+            new.setdefault(groups[made.group].region, []).append(made.proto)
     shapes = _new_shapes(analysis, rewritten)
     weights = set(analysis.values.constants) | set(rewritten.fresh)
     found: dict[int, str] = {}
@@ -43,6 +44,20 @@ def unpaid(
                 )
                 break
     return found
+
+
+def idle_regions(analysis: Analysis, groups: Sequence[Group], rewritten: Rewritten) -> set[int]:
+    """Regions of light groups alone that do not even save nodes."""
+    light = {g.region for g in groups} - heavy_regions(groups)
+    if not light:
+        return set()
+    old = _replaced(analysis, groups, rewritten)
+    new: dict[int, int] = {}
+    for made in rewritten.nodes:
+        if made.group is not None:
+            region = groups[made.group].region
+            new[region] = new.get(region, 0) + 1
+    return {r for r in light if new.get(r, 0) >= len(old.get(r, ()))}
 
 
 def _replaced(

@@ -114,6 +114,11 @@ class _Check:
         self._options = options
         self._chosen = chosen
         self.agreement = agree.Agreement("unvalidated", (), 0, "nothing was changed")
+        names = [o.name for o in source.model.graph.output]
+        self._tolerances = parse_tolerances(options.rtol, options.atol, names)
+        self._bindings = feeds.plan_sizes(
+            feeds.input_specs(source.model), options.dims, options.shapes
+        )
         self.before: profiling.Profile | None = None
         self.after: profiling.Profile | None = None
 
@@ -125,10 +130,8 @@ class _Check:
         original = self._original()
         rewritten = self._folder / "rewritten.onnx"
         files.write(skeleton, fresh, self._source, rewritten, "rewritten.onnx.data")
-        names = [o.name for o in self._source.model.graph.output]
-        tolerances = parse_tolerances(self._options.rtol, self._options.atol, names)
         self.agreement = agree.validate(
-            original, rewritten, sets, self._chosen.name, tolerances=tolerances
+            original, rewritten, sets, self._chosen.name, tolerances=self._tolerances
         )
         if self.agreement.verdict in ("bitwise", "within_tolerance"):
             self.before = profiling.profile(original, sets[0], self._chosen.name)
@@ -148,10 +151,7 @@ class _Check:
             return feeds.load_feeds(given, model)
         if given is not None:
             return list(given)
-        bindings = feeds.plan_sizes(
-            feeds.input_specs(model), self._options.dims, self._options.shapes
-        )
-        return [feeds.make_feeds(model, b, self._options.seed) for b in bindings]
+        return [feeds.make_feeds(model, b, self._options.seed) for b in self._bindings]
 
 
 def _report(
@@ -179,7 +179,7 @@ def _report(
         depth=Change(depth, deep),
         lanes=analysis.annotation.lanes,
         dispatches=Change(before.dispatches if before else None, now.dispatches if now else None),
-        groups=tuple(_row(analysis, g, rewritten) for g in plan.groups if rewritten),
+        groups=tuple(_row(analysis, n, g, rewritten) for n, g in enumerate(plan.groups)),
         refusals=plan.refusals,
         verdict=checked.agreement.verdict if rewritten is not None else "bitwise",
         verdict_reason=checked.agreement.reason
@@ -199,10 +199,9 @@ def _report(
     )
 
 
-def _row(analysis: Analysis, group: Group, rewritten: Rewritten | None) -> GroupRow:
-    made = (
-        [m.proto.name for m in rewritten.nodes if m.group is group and m.main] if rewritten else []
-    )
+def _row(analysis: Analysis, place: int, group: Group, rewritten: Rewritten | None) -> GroupRow:
+    nodes = rewritten.nodes if rewritten else ()
+    made = [m.proto.name for m in nodes if m.group == place and m.main]
     members = tuple(
         analysis.graph.nodes[k].name or analysis.graph.nodes[k].output[0]
         for u in group.units

@@ -9,10 +9,10 @@ from onnx_sched import levels
 from onnx_sched.analysis import Analysis
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.cost import Device
-from onnx_sched.find import Finder, is_heavy, reductions, regions
+from onnx_sched.find import Finder, heavy_regions, is_heavy, reductions, regions
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.passes.rules import rule_for
-from onnx_sched.payoff import unpaid
+from onnx_sched.payoff import idle_regions, unpaid
 from onnx_sched.plan import Group, Plan, Refusal
 from onnx_sched.refusals import explain, inside
 from onnx_sched.signature import signature
@@ -40,6 +40,11 @@ def decide(analysis: Analysis, skip: Skip, device: Device | None) -> Decided:
     level, groups = best_groups(circuit, skip)
     refusals: list[Refusal] = []
     rewritten, groups = _made(analysis, groups, refusals)
+    if rewritten is not None:
+        idle = idle_regions(analysis, groups, rewritten)
+        if idle:
+            left = [g for g in groups if g.region not in idle]
+            rewritten, groups = _made(analysis, regions(left), refusals)
     if device is not None and rewritten is not None:
         dear = unpaid(analysis, groups, rewritten, device)
         if dear:
@@ -64,10 +69,11 @@ def _made(
         try:
             return rewrite(circuit, plan, analysis.names, analysis.known), groups
         except GroupRefused as error:
-            labels = circuit.labels(error.group.units)
-            reason = f"{error.group.kind}: {error.refused.reason}"
-            refusals.append(Refusal(error.refused.code, reason, labels))
-            groups = regions([g for g in groups if g is not error.group])
+            gone = groups[error.group]
+            if gone.region in heavy_regions(groups):
+                reason = f"{gone.kind}: {error.refused.reason}"
+                refusals.append(Refusal(error.refused.code, reason, circuit.labels(gone.units)))
+            groups = regions([g for g in groups if g is not gone])
     return None, groups
 
 

@@ -88,7 +88,6 @@ def profile(
             provider,
             threads=threads,
             profile_prefix=Path(folder) / "profile",
-            memory_pattern=False,
         )
         try:
             for _ in range(1 + warm_runs):

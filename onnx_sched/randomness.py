@@ -30,39 +30,61 @@ class Randomness:
 
     Attributes:
         stateful: It holds random nodes, which give other numbers with every run of one session.
-        outputs: The outputs whose values depend on a random node without a seed.
+        unseeded: The outputs whose values depend on a random node without a seed.
+        seeded: Those whose values depend on random nodes, all of which have a seed.
     """
 
     stateful: bool
-    outputs: tuple[str, ...]
+    unseeded: tuple[str, ...]
+    seeded: tuple[str, ...]
 
 
 def randomness(model: ModelProto) -> Randomness:
     """Look for random nodes, also inside bodies and functions, and for what depends on them.
 
     In doubt an output counts as random. A node with a seed gives the same numbers in every fresh
-    session, so what depends on such nodes alone is not listed.
+    session, as long as the optimizations of ONNX Runtime do not replace it.
     """
     constants = _constants(model)
     functions = _random_functions(model, constants)
-    stateful = bool(functions)
-    random_values: set[str] = set()
-    pending = [(node, tuple(_inside(node))) for node in model.graph.node]
-    grown = True
-    while grown:  # once, if the nodes are in order
-        grown, later = False, []
-        for node, inside in pending:
-            kinds = [_is_random(part, constants, functions) for part in inside]
-            stateful = stateful or any(kind is not None for kind in kinds)
-            read = {name for part in inside for name in part.input}
-            if "unseeded" in kinds or not random_values.isdisjoint(read):
-                random_values.update(node.output)
-                grown = True
-            else:
-                later.append((node, inside))
-        pending = later
+    steps = []
+    for node in model.graph.node:
+        inside = list(_inside(node))
+        kinds = {_is_random(part, constants, functions) for part in inside}
+        steps.append(_Step(node, kinds, {name for part in inside for name in part.input}))
     names = [value.name for value in model.graph.output]
-    return Randomness(stateful, tuple(name for name in names if name in random_values))
+    unseeded = _reached(steps, {"unseeded"})
+    seeded = _reached(steps, {"seeded"}) - unseeded
+    return Randomness(
+        any(step.kinds - {None} for step in steps),
+        tuple(name for name in names if name in unseeded),
+        tuple(name for name in names if name in seeded),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A node of the main graph with all that is inside: random kinds, and the values read."""
+
+    node: NodeProto
+    kinds: set[str | None]
+    read: set[str]
+
+
+def _reached(steps: list[_Step], kinds: set[str]) -> set[str]:
+    """The values that depend on a random node of one of these kinds."""
+    values: set[str] = set()
+    pending, grown = steps, True
+    while grown:  # twice, if the nodes are in order
+        grown, later = False, []
+        for step in pending:
+            if kinds.isdisjoint(step.kinds) and values.isdisjoint(step.read):
+                later.append(step)
+            else:
+                values.update(step.node.output)
+                grown = True
+        pending = later
+    return values
 
 
 def _inside(node: NodeProto) -> Iterator[NodeProto]:

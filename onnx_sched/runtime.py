@@ -44,7 +44,6 @@ def open_session(
     threads: int | None = 1,
     exact: bool = False,
     profile_prefix: Path | None = None,
-    memory_pattern: bool = True,
 ) -> InferenceSession:
     """Open a session on one provider.
 
@@ -56,7 +55,6 @@ def open_session(
         exact: For comparing outputs: no TF32, no int8 activations behind float models,
             deterministic kernels. Leave it off for timing.
         profile_prefix: Where the profile goes; ONNX Runtime adds a date and `.json`.
-        memory_pattern: Whether to allocate the memory of later runs in one block.
 
     Raises:
         RuntimeRefused: The model does not load; holds the first line of the reason.
@@ -66,7 +64,6 @@ def open_session(
 
     name = full_name(provider)
     options = _session_options(optimize, threads, exact)
-    options.enable_mem_pattern = memory_pattern
     if profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_prefix)
@@ -77,7 +74,7 @@ def open_session(
     try:
         with captured_output():
             session = ort.InferenceSession(
-                str(model) if isinstance(model, Path) else model,
+                model,
                 options,
                 providers=providers,
                 enable_fallback=0,

@@ -17,7 +17,7 @@ import onnx
 from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper, shape_inference
 
 from onnx_sched.constants import Const
-from onnx_sched.dims import Dim, Shape, product, quotient, symbol
+from onnx_sched.dims import Dim, Shape, product, quotient
 from onnx_sched.graph import domain_of
 
 
@@ -34,12 +34,15 @@ class ValueType:
         return None if self.shape is None else len(self.shape)
 
 
-def from_proto(proto: TypeProto, unnamed: Callable[[int], str]) -> ValueType | None:
+def from_proto(
+    proto: TypeProto, unnamed: Callable[[int], str], spell: Callable[[str], str] = str
+) -> ValueType | None:
     """Read a declared type; None unless it is a dense tensor.
 
     Args:
         proto: The declaration.
         unnamed: Names the size of an axis that has no name, by the axis.
+        spell: Turns a named size into a symbol; names of our own are symbols already.
     """
     if proto.WhichOneof("value") != "tensor_type":
         return None
@@ -51,7 +54,7 @@ def from_proto(proto: TypeProto, unnamed: Callable[[int], str]) -> ValueType | N
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             dims.append(dim.dim_value)
         elif dim.dim_param:
-            dims.append(symbol(dim.dim_param))
+            dims.append(spell(dim.dim_param))
         else:
             dims.append(unnamed(axis))
     return ValueType(tensor.elem_type, tuple(dims))

@@ -8,7 +8,8 @@ lanes of shape (B, K):
     ((LANE,), (0,), (1,))     [G, B, K]       stacked in front: `lead(2)`
     ((0,), (LANE, 1))         [B, G*K]        side by side, what Concat makes: `packed(2, 1)`
     ((0,), (LANE,), (1,))     [B, G, K]       what Unsqueeze + Concat make: `at(2, 1)`
-    ((), (LANE, 1), (), (0,)) [1, G*K, 1, B]  channels first, for a grouped convolution
+    ((0,), (LANE, 1), (), ()) [B, G*K, 1, 1]  rows first, for a grouped 1x1 convolution
+    ((), (LANE, 1), (), (0,)) [1, G*K, 1, B]  channels first, for the same: `columns(2)`
 
 Every change of layout is at most Reshape, Transpose, Reshape; `steps` finds the fewest.
 """
@@ -25,6 +26,9 @@ from onnx_sched.constants import Array
 from onnx_sched.dims import Dim, Shape, product
 
 LANE = "G"
+SPARE = "+1"
+"""Marks an axis that is one longer than its atoms say: a spare entry that keeps it from being empty."""
+
 Atom = str | int
 Axis = tuple[Atom, ...]
 Layout = tuple[Axis, ...]
@@ -45,6 +49,36 @@ def lead(rank: int) -> Layout:
 def packed(rank: int, axis: int) -> Layout:
     """Lanes side by side along one of their own axes, as Concat leaves them."""
     return tuple((LANE, i) if i == axis else (i,) for i in range(rank))
+
+
+def flat(rank: int) -> Layout:
+    """Lanes in front, all rows on one axis: [G, B*S, K], what a batched product likes best."""
+    return ((LANE,), tuple(range(rank - 1)), (rank - 1,))
+
+
+def rows(rank: int) -> Layout:
+    """Features of all lanes side by side as channels of one-pixel images: [B, G*K, 1, 1]."""
+    return (tuple(range(rank - 1)), (LANE, rank - 1), (), ())
+
+
+def columns(rank: int, spare: bool) -> Layout:
+    """Features of all lanes side by side as channels, rows as pixels: [1, G*K, 1, B].
+
+    A runtime's convolution may refuse an image without pixels, what an empty batch makes of this; a
+    spare pixel prevents it.
+    """
+    pixels: Axis = tuple(range(rank - 1))
+    return ((), (LANE, rank - 1), (), (*pixels, SPARE) if spare else pixels)
+
+
+def without_spare(layout: Layout) -> Layout:
+    """The layout without the mark of a spare entry."""
+    return tuple(tuple(a for a in axis if a != SPARE) for axis in layout)
+
+
+def spare_axis(layout: Layout) -> int | None:
+    """The physical axis with a spare entry, if there is one."""
+    return next((k for k, axis in enumerate(layout) if SPARE in axis), None)
 
 
 def plain(rank: int) -> Layout:
@@ -71,7 +105,9 @@ class Bulk:
 
     def dim(self, atom: Atom) -> Dim:
         """Size of an atom."""
-        return self.lanes if isinstance(atom, str) else self.shape[atom]
+        if isinstance(atom, int):
+            return self.shape[atom]
+        return self.lanes if atom == LANE else 1
 
     def physical(self, layout: Layout) -> Shape:
         """Shape of the tensor that holds the bundle in a layout."""
@@ -110,7 +146,22 @@ class Squeeze:
     axes: tuple[int, ...]
 
 
-Step = Reshape | Transpose | Unsqueeze | Squeeze
+@dataclass(frozen=True, slots=True)
+class Crop:
+    """Drop the last entry of an axis."""
+
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """Add one entry, zero, at the end of an axis of a tensor of the given rank."""
+
+    axis: int
+    rank: int
+
+
+Step = Reshape | Transpose | Unsqueeze | Squeeze | Crop | Extend
 
 
 def reshape_target(before: Shape, after: Shape) -> tuple[int, ...] | None:
@@ -142,6 +193,15 @@ def steps(bulk: Bulk, source: Layout, target: Layout) -> tuple[Step, ...] | None
     >>> steps(Bulk(4, (1, 8)), packed(2, 1), lead(2))
     (Reshape(target=(4, 1, 8)),)
     """
+    if source == target:
+        return ()
+    spare, room = spare_axis(source), spare_axis(target)
+    if spare is not None:
+        rest = steps(bulk, without_spare(source), target)
+        return None if rest is None else (Crop(spare), *rest)
+    if room is not None:
+        rest = steps(bulk, source, without_spare(target))
+        return None if rest is None else (*rest, Extend(room, len(target)))
     before, after = bulk.physical(source), bulk.physical(target)
     have, want = bulk.core(source), bulk.core(target)
     if have == want:

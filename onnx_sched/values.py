@@ -95,7 +95,7 @@ def study(graph: Graph, constant: Callable[[TensorProto], Const | None]) -> Valu
             _learn(values, name, const)
     for value in graph.proto.input:
         if value.name not in graph.constants:
-            known = from_proto(value.type, partial(_unnamed, value.name))
+            known = from_proto(value.type, partial(_unnamed, value.name), symbol)
             if known is not None:
                 values.types[value.name] = known
     seen: dict[Hashable, NodeProto] = {}

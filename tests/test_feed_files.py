@@ -150,6 +150,15 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "input_0.pb").write_bytes(b"\xff\xff\xff")
     write_set(tmp_path / "many", *[FEED["x"]] * 3)
-    for name in ("none", "garbage.npz", "lone.npy", "pickled.npz", "empty", "bad", "many"):
-        with pytest.raises(UsageError, match=f"--inputs .*{name}"):
-            load_feeds(tmp_path / name, parse(TWO))
+    messages = {
+        "none": "no such file or folder",
+        "garbage.npz": "",
+        "lone.npy": "one array without a name",
+        "pickled.npz": "allow_pickle",
+        "empty": "no input_[*].pb in it",
+        "bad/input_0.pb": "not a value of ONNX",
+        "many": "3 files for 2 inputs",
+    }
+    for name, message in messages.items():
+        with pytest.raises(UsageError, match=f"--inputs .*{name}: .*{message}"):
+            load_feeds(tmp_path / name.split("/", maxsplit=1)[0], parse(TWO))

@@ -64,6 +64,7 @@ def test_every_type_can_be_made(name: str) -> None:
     assert array.shape == (50, 4)
     assert array.dtype == helper.tensor_dtype_to_np_dtype(elem)
     assert len(set(array.reshape(-1).tolist())) > 1
+    assert array.dtype.kind != "c" or array.imag.any()
 
 
 @pytest.mark.parametrize("name", ["FLOAT", "BFLOAT16", "INT64", "BOOL", "STRING", "COMPLEX64"])
@@ -147,18 +148,22 @@ def test_the_smallest_of_several_tables_counts() -> None:
     """One input, two tables: it must be legal in both, also along another axis."""
     text = "g (int64[4] i) => (float y) { a = Gather(t, i) y = Gather<axis=1>(u, i) }"
     assert limits(text, ("t", [10, 5]), ("u", [10, 4])) == {"i": 4}
+    assert limits(text, ("t", [3, 5]), ("u", [10, 4])) == {"i": 3}
 
 
 def test_a_table_of_unknown_size_has_row_zero() -> None:
     """Where the number of rows is open, only index 0 is sure to be legal."""
     text = "g (int64[4] i, float[N,5] x) => (float y) { y = Gather(x, i) }"
     assert limits(text) == {"i": 1}
+    assert limits(text.replace("y = Gather(x", "r = Relu(x) y = Gather(r")) == {"i": 1}
 
 
 def test_data_is_not_an_index() -> None:
     """What is gathered from, or compared, has no limit."""
     text = "g (int64[4] i, int64[2] j) => (int64 y, bool z) { y = Gather(i, j) z = Equal(i, i) }"
     assert limits(text) == {"j": 4}
+    shape = "g (int64[4] i, int64[2] s) => (float y) { a = Reshape(i, s) y = Gather(t, a) }"
+    assert limits(shape, ("t", [9, 5])) == {"i": 9}
 
 
 def test_floats_that_become_an_index_are_whole_and_in_range() -> None:

@@ -133,6 +133,20 @@ def test_types_that_numpy_lacks_go_in_and_out() -> None:
         np.testing.assert_array_equal(outputs["z"].astype(np.float32), numbers)
 
 
+def test_such_types_may_stand_beside_others() -> None:
+    """One bfloat16 among floats does not disturb the floats."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    model = text_model(
+        "g (float[N] x) => (float[N] y, bfloat16[N] z) { y = Neg(x) z = Cast<to=16>(x) }"
+    )
+    outputs = run(open_session(model, "cpu"), {"x": np.array([1.5], np.float32)})
+    assert {name: value.dtype for name, value in outputs.items()} == {
+        "y": np.float32,
+        "z": ml_dtypes.bfloat16,
+    }
+    assert (outputs["y"].tolist(), outputs["z"].tolist()) == ([-1.5], [1.5])
+
+
 def test_sequences_and_empty_optionals_come_out() -> None:
     """A sequence is a list of arrays, an empty optional is None."""
     split = text_model("g (float[2] x) => (seq(float[1]) y) { y = SplitToSequence<axis=0>(x) }")
@@ -170,9 +184,10 @@ def test_captured_output_holds_python_and_c_and_the_descriptor(
         if os.name == "posix":
             ctypes.CDLL(None).puts(b"from c")
     print("after")
+    os.write(1, b"also after\n")
     assert {"from python", "from the descriptor", "from stderr"} <= set(said.text.splitlines())
     assert os.name != "posix" or "from c" in said.text
-    assert capfd.readouterr() == ("before\nafter\n", "")
+    assert capfd.readouterr() == ("before\nafter\nalso after\n", "")
 
 
 def test_captured_output_ends_with_an_exception(capfd: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from onnx_sched.constants import Const
 from onnx_sched.passes.elementwise import full
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import Bulk, Layout, lead, renumber
+from onnx_sched.stacking import Bulk, Layout, at, lead, renumber, steps
 
 
 def known(unit: Unit, circuit: Circuit) -> str | None:
@@ -46,10 +46,16 @@ def home(batch: Batch, axes: Sequence[int]) -> tuple[str, Layout]:
     if lanes is None:
         raise Refused("S102", f"all lanes of {batch.circuit.label(batch.unit)} read one value")
     bulk = Bulk(batch.size, batch.shape(0))
-    for layout, name in batch.store.placed(lanes).items():
-        if full(layout, bulk) and all(place(layout, a) is not None for a in axes):
-            return name, layout
-    layout = lead(len(bulk.shape))
+    rank = len(bulk.shape)
+    best: tuple[int, Layout] | None = None
+    for source in batch.store.placed(lanes):
+        for layout in (source, *(at(rank, p) for p in range(rank + 1))):
+            if not full(layout, bulk) or any(place(layout, a) is None for a in axes):
+                continue
+            route = steps(bulk, source, layout)
+            if route is not None and (best is None or len(route) < best[0]):
+                best = (len(route), layout)
+    layout = best[1] if best is not None else lead(rank)
     return batch.store.get(lanes, layout), layout
 
 

@@ -8,23 +8,30 @@ lane axis goes in front, (d,) -> (G, 1, d), or it would meet the lanes instead o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.constants import Const
 from onnx_sched.dims import broadcast
-from onnx_sched.passes.rule import Batch, Rule, Table, meets
+from onnx_sched.passes.rule import Batch, Rule, Table, lane_alone, meets
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import Bulk, Layout, lead
+from onnx_sched.stacking import Bulk, Layout, at, lead, steps
 
 
-def layouts(batch: Batch, bulk: Bulk) -> Iterator[Layout]:
-    """Where the result might lie, best first: where its lane operands lie already, then in front."""
+def layouts(batch: Batch, bulk: Bulk) -> list[Layout]:
+    """Where the result might lie, best first: where its lane operands lie, or can be brought easily."""
+    rank = len(bulk.shape)
+    costs: dict[Layout, int] = {}
     for k in range(batch.slots):
         lanes = batch.lanes(k)
-        if lanes is not None and len(batch.shape(k)) == len(bulk.shape):
-            yield from (la for la in batch.store.placed(lanes) if full(la, bulk))
-    yield lead(len(bulk.shape))
+        if lanes is None or len(batch.shape(k)) != rank:
+            continue
+        own = batch.store.bulk(lanes)
+        for source in batch.store.placed(lanes):
+            for layout in (source, *(at(rank, p) for p in range(rank + 1))):
+                route = steps(own, source, layout) if full(layout, bulk) else None
+                if route is not None:
+                    costs[layout] = min(len(route), costs.get(layout, len(route)))
+    costs.setdefault(lead(rank), rank)
+    return sorted(costs, key=lambda layout: costs[layout])
 
 
 def full(layout: Layout, bulk: Bulk) -> bool:
@@ -58,7 +65,7 @@ def fits(batch: Batch, k: int, layout: Layout, bulk: Bulk) -> bool:
     if operand is None or isinstance(operand, Const):
         return True
     if batch.single(k) is not None:
-        return layout == lead(len(bulk.shape))
+        return lane_alone(layout, len(bulk.shape)) is not None
     return meets(layout, bulk, batch.shape(k))
 
 

@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from onnx_sched.constants import Const, from_array
 from onnx_sched.dims import Dim
-from onnx_sched.stacking import Reshape, Step, Transpose, Unsqueeze
+from onnx_sched.stacking import Crop, Extend, Reshape, Step, Transpose, Unsqueeze
 
 
 @dataclass(slots=True)
@@ -81,6 +81,10 @@ class Emitter:
             return self.node("Reshape", [x, shape], f"{hint}_reshape", outputs)[0]
         if isinstance(step, Transpose):
             return self.node("Transpose", [x], f"{hint}_transpose", outputs, perm=step.perm)[0]
+        if isinstance(step, Crop):
+            return self.slice(x, step.axis, 0, -1, f"{hint}_crop", out)
+        if isinstance(step, Extend):
+            return self.extend(x, step, f"{hint}_extend", outputs)
         kind = "Unsqueeze" if isinstance(step, Unsqueeze) else "Squeeze"
         return self.with_axes(kind, x, step.axes, f"{hint}_{kind.lower()}", 13, outputs)
 
@@ -142,6 +146,14 @@ class Emitter:
             ]
             return self.node("Slice", [x, *bounds], hint, outputs)[0]
         return self.node("Slice", [x], hint, outputs, starts=[start], ends=[end], axes=[axis])[0]
+
+    def extend(self, x: str, step: Extend, hint: str, outputs: Sequence[str] | int) -> str:
+        """Zeros at the end of an axis."""
+        pads = [0] * (2 * step.rank)
+        pads[step.rank + step.axis] = 1
+        if self.opset >= 11:
+            return self.node("Pad", [x, self.ints(pads, f"{hint}_pads")], hint, outputs)[0]
+        return self.node("Pad", [x], hint, outputs, pads=pads)[0]
 
     def gather(
         self, x: str, axis: int, index: int | Sequence[int], hint: str, out: str | None = None

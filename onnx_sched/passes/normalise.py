@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper
 
-from onnx_sched.circuit import LINEAR, Circuit, Operand, Unit
+from onnx_sched.circuit import EMBEDDING, LINEAR, Circuit, Operand, Unit
 from onnx_sched.constants import Array, Const
 from onnx_sched.graph import Graph, domain_of
 from onnx_sched.values import Values, attributes
@@ -106,17 +106,27 @@ def _plain(graph: Graph, values: Values, k: int) -> Unit:
     operands = [_operand(values, name) for name in node.input]
     if node.op_type in COMMUTATIVE and domain == "" and len(operands) == 2:
         operands.sort(key=lambda o: isinstance(o, Const))
+    kind = node.op_type
+    if kind == "Gather" and domain == "" and _is_embedding(node, operands):
+        kind = EMBEDDING
     version = graph.opsets.get(domain, 1)
     named = {**dict(_defaults(node.op_type, version, domain)), **attributes(node)}
     return Unit(
         -1,
-        node.op_type,
+        kind,
         domain,
         (k,),
         tuple(operands),
         tuple(node.output),
         tuple(sorted(named.items())),
     )
+
+
+def _is_embedding(node: NodeProto, operands: Sequence[Operand]) -> bool:
+    """Whether a Gather looks up rows of a constant table."""
+    table, index = operands
+    flat = all(a.name != "axis" or a.i in (0, -2) for a in node.attribute)
+    return flat and isinstance(table, Const) and table.rank == 2 and isinstance(index, str)
 
 
 def _operand(values: Values, name: str) -> Operand:

@@ -12,7 +12,7 @@ import numpy as np
 
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.constants import Const, concat
-from onnx_sched.passes.axes import known, wrap
+from onnx_sched.passes.axes import home, known, wrap
 from onnx_sched.passes.normalise import affine
 from onnx_sched.passes.products import biases_like
 from onnx_sched.passes.rule import Batch, Rule, Table, laid_const
@@ -46,9 +46,12 @@ def layer_norm(batch: Batch) -> None:
     shape = batch.shape(0)
     rank = len(shape)
     written = batch.unit.integer("axis", -1)
-    axis = written if written < 0 else written + 1
-    layout, bulk = lead(rank), Bulk(batch.size, shape)
-    name = batch.store.get(lanes, layout)
+    bulk = Bulk(batch.size, shape)
+    name, layout = home(batch, range(wrap(written, rank), rank))
+    if layout[-1] != (rank - 1,) or len(layout) < rank - wrap(written, rank) + 1:
+        layout = lead(rank)
+        name = batch.store.get(lanes, layout)
+    axis = wrap(written, rank) - rank
     scales = batch.consts(1)
     shifts = biases_like(batch, 2, [scales[0].shape] * batch.size)
     shifts = shifts[:1] if len({c.key for c in shifts}) == 1 else shifts

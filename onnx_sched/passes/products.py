@@ -9,14 +9,24 @@ Operands of lower rank are raised first, so that lanes meet lanes and batch axes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from onnx_sched.circuit import LINEAR, Circuit, Unit
 from onnx_sched.constants import Const, concat
 from onnx_sched.passes.rule import Batch, Rule, Table, laid_const
-from onnx_sched.stacking import Bulk, aligned, lead
+from onnx_sched.stacking import (
+    Bulk,
+    aligned,
+    flat,
+    lead,
+    rows,
+    spare_axis,
+    steps,
+    without_spare,
+)
 
 
 def check_matmul(unit: Unit, circuit: Circuit) -> str | None:
@@ -82,40 +92,78 @@ def biases(batch: Batch) -> list[Const]:
 
 
 def linear(batch: Batch) -> None:
-    """Linear maps: side by side where all lanes read one value, else lanes in front."""
-    if batch.lanes(0) is None:
-        wide(batch)
-    else:
-        stacked(batch)
+    """Linear maps in the form that the plan says."""
+    FORMS[batch.group.form](batch)
 
 
 def stacked(batch: Batch) -> None:
-    """MatMul(Stack(x), Stack(W)) + Stack(b); a weight that all lanes share stays one matrix."""
-    bulk = batch.out_bulk()
-    rank = len(bulk.shape)
-    lanes = batch.lanes(0)
-    assert lanes is not None
-    x = batch.store.get(lanes, lead(rank))
+    """MatMul(Stack(x), Stack(W)) + Stack(b); a weight that all lanes share stays one matrix.
+
+    All rows of a lane lie on one axis where they can be told apart again: one large product a lane.
+    """
+    _stacked(batch, 0, batch.size)
+
+
+def apart(batch: Batch) -> None:
+    """The same, but one product for each part that is asked for as a bundle of its own (Q, K, V)."""
+    for start, end in batch.store.tiles(batch.outputs()):
+        _stacked(batch, start, end)
+
+
+def _stacked(batch: Batch, start: int, end: int) -> None:
+    lanes, size = batch.outputs()[start:end], end - start
+    shape = batch.store.bulk(lanes).shape
+    bulk, rank = Bulk(size, shape), len(shape)
+    layout = lead(rank)
+    if rank > 2 and steps(bulk, flat(rank), layout) is not None:
+        layout = flat(rank)
+    single, own = batch.single(0), batch.lanes(0)
+    x = batch.store.get((single,) if single is not None else (own or ())[start:end], layout)
     weights = batch.consts(1)
     if len(weights) == 1:
         w = batch.emit.const(weights[0], f"{batch.hint}_weight")
     else:
-        made = laid_const(
-            weights, lead(rank), Bulk(batch.size, (1,) * (rank - 2) + weights[0].shape)
-        )
+        inner = (1,) * (len(layout) - 3) + weights[0].shape
+        made = laid_const(weights[start:end], lead(len(inner)), Bulk(size, inner))
         assert made is not None
         w = batch.emit.const(made, f"{batch.hint}_weight")
     out = batch.make("MatMul", [x, w])[0]
-    rows = biases(batch)
-    if rows:
-        one = [rows[0]] if len({r.key for r in rows}) == 1 else rows
-        made = laid_const(one, lead(rank), bulk)
-        assert made is not None
-        bias = one[0] if len(one) == 1 else made
-        out = batch.emit.node(
-            "Add", [out, batch.emit.const(bias, f"{batch.hint}_bias")], f"{batch.hint}_add"
-        )[0]
-    batch.put(lead(rank), out)
+    shifts = biases(batch)[start:end]
+    if shifts:
+        shared = len({b.key for b in shifts}) == 1
+        row = shifts[0] if shared else laid_const(shifts, layout, bulk)
+        assert row is not None
+        bias = batch.emit.const(row, f"{batch.hint}_bias")
+        out = batch.emit.node("Add", [out, bias], f"{batch.hint}_add")[0]
+    batch.store.put(lanes, layout, out)
+
+
+def as_convolution(batch: Batch) -> None:
+    """Conv(x, Concat(W)^T, Concat(b), group=G): features are channels, rows are images or pixels.
+
+    Bias and activation run with it, its weights are packed when the model is loaded.  With pixels, an
+    open number of rows gets a spare one, made by the convolution's own padding.
+    """
+    shape = batch.shape(0)
+    rank = len(shape)
+    pixels = batch.group.form == "conv_t"
+    layout = batch.columns(shape) if pixels else rows(rank)
+    lanes, single = batch.lanes(0), batch.single(0)
+    bundle: tuple[str, ...] = lanes if lanes is not None else (single or "",)
+    weights = [w for w in batch.operands(1) if isinstance(w, Const)]
+    kernel = concat([w.transpose((1, 0)) for w in weights], 0)
+    kernel = kernel.reshape((*kernel.shape, 1, 1))
+    attributes: dict[str, Any] = {"group": len(bundle)}
+    if spare_axis(layout) is not None and layout not in batch.store.placed(bundle):
+        x = batch.store.get(bundle, without_spare(layout))
+        attributes["pads"] = [0, 0, 0, 1]
+    else:
+        x = batch.store.get(bundle, layout)
+    names = [x, batch.emit.const(kernel, f"{batch.hint}_weight")]
+    shifts = biases(batch)
+    if shifts:
+        names.append(batch.emit.const(concat(shifts, 0), f"{batch.hint}_bias"))
+    batch.put(layout, batch.make("Conv", names, **attributes)[0])
 
 
 def wide(batch: Batch) -> None:
@@ -126,11 +174,11 @@ def wide(batch: Batch) -> None:
     x = batch.store.value(single)
     weights = [w for w in batch.operands(1) if isinstance(w, Const)]
     w = batch.emit.const(concat(weights, 1), f"{batch.hint}_weight")
-    rows = biases(batch)
-    if not rows:
+    shifts = biases(batch)
+    if not shifts:
         out = batch.make("MatMul", [x, w])[0]
     else:
-        bias = batch.emit.const(concat(rows, 0), f"{batch.hint}_bias")
+        bias = batch.emit.const(concat(shifts, 0), f"{batch.hint}_bias")
         if rank == 2 and batch.emit.opset >= 7:
             out = batch.make("Gemm", [x, w, bias])[0]
         else:
@@ -138,6 +186,15 @@ def wide(batch: Batch) -> None:
             out = batch.emit.node("Add", [out, bias], f"{batch.hint}_add")[0]
     batch.put_side_by_side(rank - 1, out)
 
+
+FORMS: dict[str, Callable[[Batch], None]] = {
+    "stacked": stacked,
+    "apart": apart,
+    "wide": wide,
+    "grouped_conv": as_convolution,
+    "conv_t": as_convolution,
+}
+"""How linear maps can be run, by the name of the form."""
 
 RULES: Table = {
     LINEAR: Rule(linear, check_matmul, optional=(2,), heavy=True),

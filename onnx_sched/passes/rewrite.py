@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onnx import NodeProto
 
@@ -20,21 +20,21 @@ from onnx_sched.graph import domain_of
 from onnx_sched.passes.axes import wrap
 from onnx_sched.passes.boundaries import Bundle, Homes, Piece, Store, View
 from onnx_sched.passes.emit import Emitter
+from onnx_sched.passes.fold import fold_norms
 from onnx_sched.passes.rule import Batch
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.plan import Group, Plan, Reduction, Refused
 from onnx_sched.stacking import is_packed, lane_axis, lead, packed
 from onnx_sched.views import openings
 
-
 MEMBERS = "onnx_sched.members"
 """Key of the note on a batched node: the names of the nodes that it replaced, as a JSON list."""
 
 
 class GroupRefused(Exception):  # noqa: N818 - a signal to the planner
-    """A group of the plan cannot be made; the planner leaves it out and says why."""
+    """A group of the plan (by its place) cannot be made; the planner leaves it out and says why."""
 
-    def __init__(self, group: Group, refused: Refused) -> None:
+    def __init__(self, group: int, refused: Refused) -> None:
         super().__init__(refused.reason)
         self.group = group
         self.refused = refused
@@ -46,12 +46,13 @@ class Made:
 
     Attributes:
         proto: The node.
-        group: The group that it runs or serves; None for a node of the original.
+        group: The place in the plan of the group that it runs or serves; None for a node of the
+            original.
         main: Whether it computes the group's members (and is not a boundary).
     """
 
     proto: NodeProto
-    group: Group | None
+    group: int | None
     main: bool
 
 
@@ -96,11 +97,12 @@ class _Rewrite:
     ) -> None:
         self._circuit = circuit
         self._graph = circuit.graph
-        self._plan = plan
+        self._plan = replace(plan, groups=fold_norms(circuit, plan.groups))
+        self._number = {id(g): n for n, g in enumerate(self._plan.groups)}
         self._emit = Emitter(circuit.graph.opset, taken, known)
         self._homes = Homes()
         self._group_of: dict[str, Group] = {}
-        for group in plan.groups:
+        for group in self._plan.groups:
             for j, name in enumerate(group.units[0].outputs):
                 for bundle in group.bundles(j) if name else ():
                     if len(bundle) > 1:  # a single value is made under its own name
@@ -135,7 +137,7 @@ class _Rewrite:
                 group = item.group or self._blame(item)
                 if group is None:
                     raise
-                raise GroupRefused(group, refused) from None
+                raise GroupRefused(self._number[id(group)], refused) from None
             if item.group is not None:
                 self._sign(item.group, self._emit.nodes[begin:])
             for proto in self._emit.nodes[begin:]:
@@ -143,9 +145,9 @@ class _Rewrite:
                 if original and proto is self._emit.nodes[-1]:
                     made.append(Made(proto, None, False))
                 else:
-                    made.append(
-                        Made(proto, item.group or self._blame(item), item.group is not None)
-                    )
+                    served = item.group or self._blame(item)
+                    place = self._number[id(served)] if served is not None else None
+                    made.append(Made(proto, place, item.group is not None))
         return Rewritten(tuple(made), self._emit.fresh)
 
     def _sign(self, group: Group, nodes: Sequence[NodeProto]) -> None:

@@ -19,7 +19,7 @@ from onnx_sched.dims import Shape
 from onnx_sched.passes.boundaries import Bundle, Store
 from onnx_sched.passes.emit import Emitter
 from onnx_sched.plan import Group, Refused
-from onnx_sched.stacking import LANE, Bulk, Layout, aligned, lay, lead, packed
+from onnx_sched.stacking import LANE, Bulk, Layout, aligned, at, columns, lay, lead, packed
 
 Check = Callable[[Unit, Circuit], str | None]
 
@@ -58,6 +58,7 @@ class Batch:
     circuit: Circuit
     store: Store
     emit: Emitter
+    nonempty: bool = False
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -129,6 +130,11 @@ class Batch:
         """Add a node of the group."""
         return self.emit.node(op_type, inputs, self.hint, outputs, **attributes)
 
+    def columns(self, shape: Shape) -> Layout:
+        """Channels first, with a spare pixel where there might be none."""
+        safe = self.nonempty or all(isinstance(d, int) and d > 0 for d in shape[:-1])
+        return columns(len(shape), not safe)
+
     def put(self, layout: Layout, name: str, j: int = 0) -> None:
         """Say where output j of all lanes lies."""
         self.store.put(self.outputs(j), layout, name)
@@ -169,6 +175,17 @@ class Batch:
         made = laid_const(parts, layout, bulk)
         return None if made is None else self.emit.const(made, f"{self.hint}_const{k}")
 
+    def beside(self, name: str, layout: Layout, rank: int, own_rank: int) -> str | None:
+        """One value for all lanes, with room for the lane axis; None if there is no room to make."""
+        position = lane_alone(layout, rank)
+        if position is None:
+            return None
+        value = self.store.value(name)
+        behind = rank - position
+        if own_rank <= behind:
+            return value  # right-aligned, it ends before the lane axis
+        return self.emit.with_axes("Unsqueeze", value, [own_rank - behind], f"{name}_beside", 13)
+
     def operand(self, k: int, layout: Layout, bulk: Bulk) -> str | None:
         """Operand k, brought to meet a result in a layout under broadcasting; None if it cannot be.
 
@@ -181,12 +198,18 @@ class Batch:
         rank, shape = len(bulk.shape), self.shape(k)
         single = self.single(k)
         if single is not None:
-            return self.store.value(single) if layout == lead(rank) else None
+            return self.beside(single, layout, rank, len(shape))
         lanes = self.lanes(k)
         assert lanes is not None
         if not meets(layout, bulk, shape):
             return None
         return self.store.get(lanes, aligned(layout, rank, len(shape)))
+
+
+def lane_alone(layout: Layout, rank: int) -> int | None:
+    """Where the lane axis stands if the other axes lie in order, each by itself."""
+    position = next((k for k, axis in enumerate(layout) if axis == (LANE,)), None)
+    return position if position is not None and layout == at(rank, position) else None
 
 
 def meets(layout: Layout, bulk: Bulk, shape: Shape) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnx_sched.circuit import Unit
-from onnx_sched.passes import axes, convs, elementwise, norms, products, shapes
+from onnx_sched.passes import axes, convs, elementwise, lookups, norms, products, shapes
 from onnx_sched.passes.rule import Rule, Table
 
 RULES: Table = {
@@ -13,6 +13,7 @@ RULES: Table = {
     **norms.RULES,
     **products.RULES,
     **convs.RULES,
+    **lookups.RULES,
 }
 
 BY_DOMAIN = {"": RULES, "com.microsoft": elementwise.CONTRIB}

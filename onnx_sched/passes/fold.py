@@ -1,0 +1,93 @@
+"""Fold what a norm multiplies and adds per lane into the linear maps behind it.
+
+    Linear(LayerNorm(x_i, g_i, h_i), W_i, b_i)  ==>  Linear(LayerNorm(x_i, 1), g_i * W_i, b_i + h_i W_i)
+
+Conditions: the norm works on the last axis, its scales differ by lane (equal ones cost nothing), and
+nothing but linear maps of groups reads its result.  Rounding changes; the values do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from onnx_sched.circuit import LINEAR, Circuit, Unit
+from onnx_sched.constants import Array, Const
+from onnx_sched.plan import Group
+
+NORMS = frozenset({"LayerNormalization", "RMSNormalization"})
+
+
+def fold_norms(circuit: Circuit, groups: Sequence[Group]) -> tuple[Group, ...]:
+    """The groups with every norm that can be folded left bare."""
+    in_group = {u.number for g in groups for u in g.units}
+    changed: dict[int, Unit] = {}
+    for group in groups:
+        differs = group.kind in NORMS and len({_key(u, 1) for u in group.units}) > 1
+        if differs and all(_foldable(circuit, unit, in_group) for unit in group.units):
+            for unit in group.units:
+                _fold(circuit, unit, changed)
+    return tuple(replace(g, units=tuple(changed.get(u.number, u) for u in g.units)) for g in groups)
+
+
+def _key(unit: Unit, k: int) -> object:
+    operand = unit.operands[k]
+    return operand.key if isinstance(operand, Const) else operand
+
+
+def _foldable(circuit: Circuit, unit: Unit, in_group: set[int]) -> bool:
+    """Whether only linear maps of groups read a norm's result, as the rows that they multiply."""
+    name, shape = unit.outputs[0], circuit.shape(unit.operands[0])
+    if shape is None or unit.integer("axis", -1) % len(shape) != len(shape) - 1:
+        return False
+    if name in circuit.graph.output_set or not isinstance(unit.operands[1], Const):
+        return False
+    users = circuit.users.get(name, ())
+    nodes = {k for u, _ in users for k in u.nodes}
+    others = [k for k in circuit.graph.readers.get(name, ()) if k not in nodes]
+    return (
+        bool(users)
+        and not others
+        and all(u.kind == LINEAR and k == 0 and u.number in in_group for u, k in users)
+    )
+
+
+def _fold(circuit: Circuit, norm: Unit, changed: dict[int, Unit]) -> None:
+    """Move a norm's scale and shift into the linear maps behind it."""
+    scale = norm.operands[1]
+    shift = norm.operands[2] if len(norm.operands) > 2 else None
+    assert isinstance(scale, Const)
+    ones = Const(
+        scale.shape,
+        scale.elem_type,
+        scale.dtype,
+        ("ones", scale.shape, scale.elem_type),
+        lambda: np.ones(scale.shape, scale.dtype),
+    )
+    rest = () if len(norm.operands) < 3 else (None,)
+    changed[norm.number] = replace(norm, operands=(norm.operands[0], ones, *rest))
+    for user, _ in circuit.users[norm.outputs[0]]:
+        unit = changed.get(user.number, user)
+        weight, bias = unit.operands[1], unit.operands[2]
+        assert isinstance(weight, Const)
+        new_bias = bias
+        if isinstance(shift, Const):
+            new_bias = _shifted(weight, bias if isinstance(bias, Const) else None, shift)
+        scaled = weight.map(("rows", scale.key), weight.shape, lambda w: w * scale.load()[:, None])
+        changed[user.number] = replace(unit, operands=(unit.operands[0], scaled, new_bias))
+
+
+def _shifted(weight: Const, bias: Const | None, shift: Const) -> Const:
+    """B + h W, summed in double precision."""
+    key = ("shifted", weight.key, shift.key, bias.key if bias else None)
+
+    def load() -> Array:
+        total = np.asarray(shift.load(), np.float64) @ np.asarray(weight.load(), np.float64)
+        if bias is not None:
+            total = total + np.asarray(bias.load(), np.float64)
+        result: Array = total.astype(weight.dtype)
+        return result
+
+    return Const(weight.shape[1:], weight.elem_type, weight.dtype, key, load)
