@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def optimize(
     model: ModelProto | Path | str | gs.Graph,
     *,
-    choose: Choose = "model",
+    choose: Choose = "measured",
     provider: str = "auto",
     dims: Mapping[str, Sequence[int]] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -34,12 +34,16 @@ def optimize(
     skip_ops: Sequence[str] = (),
     skip_nodes: Sequence[str] = (),
     nonempty: bool = False,
+    threads: Sequence[int] = (1, 0),
+    time_limit: float = 60.0,
+    max_activation: float = 1.25,
 ) -> Result:
     """Rewrite a model so that independent, alike nodes run as one, and check the result.
 
     Args:
         model: A path, a ModelProto, or an onnx_graphsurgeon.Graph; it is not changed.
-        choose: "model" keeps what the cost model says pays, "always" all that is legal.
+        choose: "measured" keeps what a race on this machine says is faster, "model" what the cost
+            model says pays, "always" all that is legal.
         provider: "auto", "cpu", "cuda", or an execution provider's name; a named one never falls back.
         dims: Sizes to check, by dimension name; the model stays dynamic.
         shapes: Whole input shapes to check, by input name.
@@ -51,6 +55,9 @@ def optimize(
         skip_ops: Op types to leave as they are.
         skip_nodes: Node names, with wildcards, to leave as they are.
         nonempty: Promise that no batch is empty.
+        threads: Numbers of threads at which it must not be slower; 0 is what the runtime takes.
+        time_limit: Seconds after which nothing more is measured.
+        max_activation: How much larger the peak of activations may get, as a factor.
 
     Returns:
         The new model, the plan and the report.
@@ -74,6 +81,9 @@ def optimize(
         skip_ops=tuple(skip_ops),
         skip_nodes=tuple(skip_nodes),
         nonempty=nonempty,
+        threads=tuple(threads),
+        time_limit=time_limit,
+        max_activation=max_activation,
     )
     return pipeline.optimize(model, options)
 

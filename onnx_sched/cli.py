@@ -58,10 +58,10 @@ def choices(command: F) -> F:
     options = (
         click.option(
             "--choose",
-            type=click.Choice(["model", "always"]),
-            default="model",
+            type=click.Choice(["measured", "model", "always"]),
+            default="measured",
             show_default=True,
-            help="Keep what the cost model says pays, or batch all that is legal.",
+            help="Keep what a race here says is faster, what the cost model says pays, or all.",
         ),
         click.option(
             "--provider",

@@ -31,6 +31,8 @@ class Device:
     lane_us: float
     stream_gb_s: float
     move_gb_s: float
+    rows_gflops: float
+    image_us: float
     fuses_linear: bool
 
 
@@ -108,6 +110,8 @@ class Estimate:
         if out is None or weight is None or first is None:
             return 0.0
         outputs = count(out, self.assume)
+        if node.op_type == "Conv" and out[2:] and all(d == 1 for d in out[2:]):
+            return time_of_rows(d, out, weight, self.assume)
         inner = count(weight[1:] if node.op_type == "Conv" else first[-1:], self.assume)
         flops = 2.0 * outputs * inner
         time = flops / d.gflops / 1e3
@@ -122,6 +126,17 @@ class Estimate:
             if rows > 1:
                 time += size / d.repack_gb_s / 1e3
         return time
+
+
+def time_of_rows(d: Device, out: Shape, weight: Shape, assume: int) -> float:
+    """A convolution on images of one pixel: a runtime takes image by image and group by group."""
+    images, filters = count(out[:1], assume), count(out[1:], assume)
+    groups = max(1, filters // max(1, count(weight[1:], assume)))
+    flops = 2.0 * images * filters * count(weight[1:], assume)
+    weights = 4.0 * count(weight, assume) / d.weights_gb_s / 1e3
+    if images == 1:
+        return weights + flops / d.gflops / 1e3
+    return weights + flops / d.rows_gflops / 1e3 + images * groups * d.image_us
 
 
 def _fused(nodes: Sequence[NodeProto], estimate: Estimate) -> frozenset[int]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.errors import UsageError
 
-Choose = Literal["model", "always"]
+Choose = Literal["measured", "model", "always"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class Options:
     """Options of one run; the command line's flags have the same names.
 
     Attributes:
-        choose: "always" batches whatever is legal; "model" what the cost model says pays.
+        choose: "measured" keeps what a race on the target says is faster; "model" what the cost model
+            says pays; "always" whatever is legal.
         provider: "auto", "cpu", "cuda", or an execution provider's name.
         dims: Sizes to check, by dimension name.
         shapes: Whole input shapes to check.
@@ -30,9 +31,12 @@ class Options:
         check: Whether to run both models and compare.
         skip_ops, skip_nodes: Op types, and node names (globs), to leave as they are.
         nonempty: A promise that no batch is empty.
+        threads: Numbers of threads at which it must not be slower; 0 is what the runtime takes.
+        time_limit: Seconds after which nothing more is measured.
+        max_activation: How much larger the peak of activations may get, as a factor.
     """
 
-    choose: Choose = "model"
+    choose: Choose = "measured"
     provider: str = "auto"
     dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -44,6 +48,9 @@ class Options:
     skip_ops: Sequence[str] = ()
     skip_nodes: Sequence[str] = ()
     nonempty: bool = False
+    threads: Sequence[int] = (1, 0)
+    time_limit: float = 60.0
+    max_activation: float = 1.25
 
 
 def skipper(options: Options, circuit: Circuit) -> Callable[[Unit], bool]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import log
 
 from onnx import NodeProto, TensorProto
 
@@ -19,6 +21,34 @@ SIZES = (1, 32)
 
 MARGIN = 0.97
 """A region must be estimated to take less than this share of the time, at every size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Estimated times of one or more regions, in microseconds, by size."""
+
+    sizes: tuple[int, ...]
+    before: dict[int, float]
+    after: dict[int, float]
+
+    def log_ratio(self, size: int) -> float:
+        """The logarithm of after / before."""
+        return log(max(self.after[size], 1e-9) / max(self.before[size], 1e-9))
+
+
+def region_costs(
+    analysis: Analysis, groups: Sequence[Group], rewritten: Rewritten, device: Device
+) -> Costs:
+    """What all regions of a rewriting replace, and what they become."""
+    old = [n for nodes in _replaced(analysis, groups, rewritten).values() for n in nodes]
+    new = [m.proto for m in rewritten.nodes if m.group is not None]
+    before, after = {}, {}
+    shapes = _new_shapes(analysis, rewritten)
+    weights = set(analysis.values.constants) | set(rewritten.fresh)
+    for size in SIZES:
+        estimate = Estimate(device, shapes.get, weights.__contains__, size)
+        before[size], after[size] = estimate.total(old), estimate.total(new)
+    return Costs(SIZES, before, after)
 
 
 def unpaid(

@@ -1,4 +1,4 @@
-"""The whole flow: read, analyse, decide, rewrite, check, report."""
+"""The whole flow: read, analyse, decide, rewrite, check, measure, report."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from onnx_sched import agree, feeds, files, profiling, provider
+from onnx_sched import files
+from onnx_sched.agree import Agreement
 from onnx_sched.analysis import Analysis, analyse
+from onnx_sched.choose import Chooser
 from onnx_sched.constants import Const
 from onnx_sched.cost import profile_for
 from onnx_sched.errors import MismatchError, UsageError
+from onnx_sched.observe import Observer
 from onnx_sched.options import Options, skipper
 from onnx_sched.passes.assemble import assemble, doubled
 from onnx_sched.passes.rewrite import Rewritten, rewrite
-from onnx_sched.plan import Group, Plan, Refusal
-from onnx_sched.planner import decide
-from onnx_sched.report.data import AgreementRow, Change, GroupRow, Report
+from onnx_sched.plan import Plan, Refusal
+from onnx_sched.planner import Draft, measured_plan, modelled_plan, without_region
+from onnx_sched.profiling import Profile
+from onnx_sched.provider import SelectedProvider, select_provider
+from onnx_sched.report.build import Findings, build
 from onnx_sched.result import Result
-from onnx_sched.tolerances import parse_tolerances
+from onnx_sched.trial import Trial, slower
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
@@ -31,40 +36,28 @@ if TYPE_CHECKING:
 OPSETS = range(7, 29)
 """Versions of the default domain whose forms are known."""
 
+GROWTH = 1 << 24
+"""Bytes by which the peak of activations may grow in any case: less is nobody's trouble."""
+
 
 def optimize(model: ModelProto | Path | str | gs.Graph, options: Options) -> Result:
-    """Rewrite a model and check the result; see `onnx_sched.optimize`."""
+    """Rewrite a model, check it and race it; see `onnx_sched.optimize`."""
     begin = time.perf_counter()
     source, convert = take(model)
-    chosen = provider.select_provider(options.provider) if options.check else None
+    provider = select_provider(options.provider) if options.check else None
     analysis = analyse(source)
-    plan, rewritten = _decide(analysis, options, chosen.name if chosen else options.provider)
-    notes: tuple[str, ...] = ()
-    twice = doubled(source.model.graph.node)
-    if twice:
-        notes = (
-            f"{len(twice)} node name(s) stood more than once, such as {twice[0]!r}: made distinct",
-        )
-        if rewritten is None:  # ONNX Runtime refuses the original; a byte copy would be no use
-            rewritten = rewrite(analysis.circuit, Plan(), analysis.names, analysis.known)
-    skeleton, fresh = source.model, dict[str, Const]()
-    if rewritten is not None:
-        skeleton = assemble(source.model, analysis.circuit, rewritten)
-        fresh = rewritten.fresh
     with tempfile.TemporaryDirectory(prefix="onnx_sched_") as folder:
-        checked = _Check(Path(folder), source, options, chosen)
-        if rewritten is not None:
-            checked.run(skeleton, fresh)
-    report = _report(analysis, plan, rewritten, checked, chosen)
-    report = replace(report, notes=notes, seconds=round(time.perf_counter() - begin, 3))
-    if report.verdict == "mismatch":
-        worst = next((o.name for o in report.outputs), "")
-        raise MismatchError(
-            f"{source.name}: the rewritten model disagrees with the original: "
-            f"{report.verdict_reason or worst}",
-            "Nothing was written. Please report this model; --skip-op or --skip-node leave parts alone.",
+        run = _Run(
+            analysis,
+            options,
+            provider,
+            Trial(Path(folder), source, options, provider.name if provider else ""),
         )
-    return Result(plan, report, source, skeleton, fresh, convert)
+        run.decide()
+        run.settle()
+    findings = replace(run.findings, seconds=round(time.perf_counter() - begin, 3))
+    report = build(analysis, run.plan, run.rewritten, findings)
+    return Result(run.plan, report, source, run.skeleton, run.fresh, convert)
 
 
 def take(
@@ -83,142 +76,137 @@ def take(
         source = files.Source(gs.export_onnx(model), None)
         files.check(source)
         return source, gs.import_onnx
-    raise UsageError(
-        f"a model must be a path, a ModelProto or an onnx_graphsurgeon.Graph, not {type(model).__name__}"
-    )
+    given = type(model).__name__
+    raise UsageError(f"a model must be a path, a ModelProto or a graphsurgeon Graph, not {given}")
 
 
-def _decide(analysis: Analysis, options: Options, chosen: str) -> tuple[Plan, Rewritten | None]:
-    skip = skipper(options, analysis.circuit)
-    opset = analysis.graph.opset
-    if opset not in OPSETS:
-        reason = f"opset {opset} is outside {OPSETS[0]} to {OPSETS[-1]}, whose forms are known"
-        return Plan(refusals=(Refusal("S204", reason, ()),)), None
-    device = profile_for(chosen) if options.choose == "model" else None
-    decided = decide(analysis, skip, device)
-    return decided.plan, decided.rewritten
-
-
-class _Check:
-    """Runs both models and keeps what was seen."""
+class _Run:
+    """One run of `optimize`: what was decided, what was made of it, what was seen."""
 
     def __init__(
-        self,
-        folder: Path,
-        source: files.Source,
-        options: Options,
-        chosen: provider.SelectedProvider | None,
+        self, analysis: Analysis, options: Options, provider: SelectedProvider | None, trial: Trial
     ) -> None:
-        self._folder = folder
-        self._source = source
+        self._analysis = analysis
         self._options = options
-        self._chosen = chosen
-        self.agreement = agree.Agreement("unvalidated", (), 0, "nothing was changed")
-        names = [o.name for o in source.model.graph.output]
-        self._tolerances = parse_tolerances(options.rtol, options.atol, names)
-        self._bindings = feeds.plan_sizes(
-            feeds.input_specs(source.model), options.dims, options.shapes
+        self._provider = provider
+        self._trial = trial
+        self._deadline = time.monotonic() + options.time_limit
+        self.findings = Findings(
+            provider=provider.name if provider else "",
+            provider_note=provider.note if provider else "",
+            agreement=Agreement("bitwise", (), 0, "the model is unchanged"),
         )
-        self.before: profiling.Profile | None = None
-        self.after: profiling.Profile | None = None
+        self.plan = Plan()
+        self.rewritten: Rewritten | None = None
+        self.skeleton: ModelProto = analysis.source.model
+        self.fresh: dict[str, Const] = {}
 
-    def run(self, skeleton: ModelProto, fresh: dict[str, Const]) -> None:
-        if self._chosen is None:
-            self.agreement = agree.Agreement("unvalidated", (), 0, "validation was switched off")
+    def decide(self) -> None:
+        """Make a plan and the graph that it asks for."""
+        skip = skipper(self._options, self._analysis.circuit)
+        opset = self._analysis.graph.opset
+        if opset not in OPSETS:
+            reason = f"opset {opset} is outside {OPSETS[0]} to {OPSETS[-1]}, whose forms are known"
+            self.plan = Plan(refusals=(Refusal("S204", reason, ()),))
             return
-        sets = self._feeds()
-        original = self._original()
-        rewritten = self._folder / "rewritten.onnx"
-        files.write(skeleton, fresh, self._source, rewritten, "rewritten.onnx.data")
-        self.agreement = agree.validate(
-            original, rewritten, sets, self._chosen.name, tolerances=self._tolerances
+        name = self._provider.name if self._provider else self._options.provider
+        device = profile_for(name)
+        if self._options.choose == "measured" and self._provider is not None:
+            chooser = Chooser(
+                self._analysis,
+                device,
+                self._provider.name,
+                self._trial.conditions,
+                Observer(self._analysis.source, self._provider.name).values,
+                self._deadline,
+            )
+            draft = measured_plan(self._analysis, skip, chooser)
+        else:
+            pays = device if self._options.choose != "always" else None
+            draft = modelled_plan(self._analysis, skip, pays)
+        self._take(draft)
+
+    def _take(self, draft: Draft) -> None:
+        self.plan, self.rewritten = draft.plan, draft.rewritten
+        twice = doubled(self._analysis.source.model.graph.node)
+        if twice:
+            note = f"{len(twice)} node name(s) stood more than once, such as {twice[0]!r}: made distinct"
+            self.findings = replace(self.findings, notes=(note,))
+            if self.rewritten is None:  # ONNX Runtime refuses the original: a copy would be no use
+                known = self._analysis.known
+                self.rewritten = rewrite(
+                    self._analysis.circuit, Plan(), self._analysis.names, known
+                )
+        self.skeleton, self.fresh = self._analysis.source.model, {}
+        if self.rewritten is not None:
+            self.skeleton = assemble(self.skeleton, self._analysis.circuit, self.rewritten)
+            self.fresh = self.rewritten.fresh
+
+    def settle(self) -> None:
+        """Check the rewritten model, and take regions back while it is slower or too large.
+
+        Raises:
+            MismatchError: If it gives other outputs than the original.
+        """
+        while self.rewritten is not None:
+            if self._provider is None:
+                why = "validation was switched off"
+                self.findings = replace(
+                    self.findings, agreement=Agreement("unvalidated", (), 0, why)
+                )
+                return
+            path = self._trial.write(self.skeleton, self.fresh)
+            self._check(path)
+            if self.findings.agreement.verdict == "unvalidated" or not self.plan.groups:
+                return
+            blame = self._too_large() or self._too_slow(path)
+            if blame is None:
+                return
+            code, reason = blame
+            self._take(without_region(self._analysis, self.plan, code, reason))
+            if self.rewritten is None:
+                unchanged = Agreement("bitwise", (), 0, "the model is unchanged")
+                self.findings = replace(self.findings, agreement=unchanged, profiles=None, raced=())
+
+    def _check(self, path: Path) -> None:
+        agreement = self._trial.check(path)
+        if agreement.verdict == "mismatch":
+            raise MismatchError(
+                f"{self._analysis.source.name}: the rewritten model disagrees with the original: "
+                f"{agreement.reason or 'outputs differ'}",
+                "Nothing was written. Please report this model; --skip-op and --skip-node leave "
+                "parts alone.",
+            )
+        profiles: tuple[Profile, Profile] | None = None
+        if agreement.verdict != "unvalidated":
+            profiles = self._trial.profiles(path)
+        self.findings = replace(self.findings, agreement=agreement, profiles=profiles)
+
+    def _too_large(self) -> tuple[str, str] | None:
+        """Why the peak of activations speaks against the plan, if it does."""
+        if self.findings.profiles is None or self._options.choose == "always":
+            return None
+        before, after = (p.peak_activation_bytes for p in self.findings.profiles)
+        if before is None or after is None:
+            return None
+        if after <= max(before * self._options.max_activation, before + GROWTH):
+            return None
+        return "S304", (
+            f"the peak of activations would grow from {before} to {after} bytes, "
+            f"more than {self._options.max_activation:g} times (--max-activation)"
         )
-        if self.agreement.verdict in ("bitwise", "within_tolerance"):
-            self.before = profiling.profile(original, sets[0], self._chosen.name)
-            self.after = profiling.profile(rewritten, sets[0], self._chosen.name)
 
-    def _original(self) -> bytes | Path:
-        if self._source.path is not None:
-            return self._source.path
-        path = self._folder / "original.onnx"
-        path.write_bytes(self._source.model.SerializeToString())
-        return path
-
-    def _feeds(self) -> list[Any]:
-        given = self._options.inputs
-        model = self._source.model
-        if isinstance(given, str | Path):
-            return feeds.load_feeds(given, model)
-        if given is not None:
-            return list(given)
-        return [feeds.make_feeds(model, b, self._options.seed) for b in self._bindings]
-
-
-def _report(
-    analysis: Analysis,
-    plan: Plan,
-    rewritten: Rewritten | None,
-    checked: _Check,
-    chosen: provider.SelectedProvider | None,
-) -> Report:
-    nodes = len(analysis.graph.nodes)
-    depth = analysis.annotation.depth
-    after, deep = nodes, depth
-    if rewritten is not None:
-        after = len(rewritten.nodes)
-        deep = _depth(rewritten)
-    before, now = checked.before, checked.after
-    return Report(
-        status="unchanged" if rewritten is None else "optimized",
-        provider=chosen.name if chosen else "",
-        provider_note=chosen.note if chosen else "",
-        model=analysis.source.name,
-        opset=analysis.graph.opset,
-        ir_version=analysis.graph.ir_version,
-        nodes=Change(nodes, after),
-        depth=Change(depth, deep),
-        lanes=analysis.annotation.lanes,
-        dispatches=Change(before.dispatches if before else None, now.dispatches if now else None),
-        groups=tuple(_row(analysis, n, g, rewritten) for n, g in enumerate(plan.groups)),
-        refusals=plan.refusals,
-        verdict=checked.agreement.verdict if rewritten is not None else "bitwise",
-        verdict_reason=checked.agreement.reason
-        if rewritten is not None
-        else "the model is unchanged",
-        outputs=tuple(
-            AgreementRow(o.name, o.max_abs, o.max_rel, o.max_ulp, o.bitwise)
-            for o in checked.agreement.outputs
-        ),
-        checks=checked.agreement.checks,
-        peak=Change(
-            before.peak_activation_bytes if before else None,
-            now.peak_activation_bytes if now else None,
-        ),
-        peak_source=now.source if now else "not measured",
-        seconds=0.0,
-    )
-
-
-def _row(analysis: Analysis, place: int, group: Group, rewritten: Rewritten | None) -> GroupRow:
-    nodes = rewritten.nodes if rewritten else ()
-    made = [m.proto.name for m in nodes if m.group == place and m.main]
-    members = tuple(
-        analysis.graph.nodes[k].name or analysis.graph.nodes[k].output[0]
-        for u in group.units
-        for k in u.nodes
-    )
-    kinds = analysis.graph.nodes[group.units[0].nodes[0]].op_type
-    return GroupRow(kinds, group.size, group.level, group.form, made[0] if made else "", members)
-
-
-def _depth(rewritten: Rewritten) -> int:
-    """Layers of the new graph: the longest chain of its nodes."""
-    level: dict[str, int] = {}
-    deepest = 0
-    for node in (m.proto for m in rewritten.nodes):
-        if node.op_type == "Constant":
-            continue
-        mine = 1 + max((level.get(i, 0) for i in node.input), default=0)
-        deepest = max(deepest, mine)
-        level.update(dict.fromkeys(node.output, mine))
-    return deepest
+    def _too_slow(self, path: Path) -> tuple[str, str] | None:
+        """Why the whole model's race speaks against the plan, if it does."""
+        if self._options.choose != "measured":
+            return None
+        raced = self._trial.race(path, self._deadline + self._options.time_limit / 2)
+        self.findings = replace(self.findings, raced=tuple(raced))
+        lost = slower(raced)
+        if lost is None:
+            return None
+        condition, speedup = lost
+        return "S303", (
+            f"the whole model measured {speedup.ratio:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}] "
+            f"at {condition.label}"
+        )

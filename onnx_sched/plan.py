@@ -17,6 +17,15 @@ class Refusal:
     nodes: tuple[str, ...]
 
 
+def merged(refusals: Sequence[Refusal]) -> tuple[Refusal, ...]:
+    """The refusals with equal reasons put together, in the order of their first."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for refusal in refusals:
+        nodes = found.setdefault((refusal.code, refusal.reason), [])
+        nodes += [n for n in refusal.nodes if n not in nodes]
+    return tuple(Refusal(code, reason, tuple(nodes)) for (code, reason), nodes in found.items())
+
+
 class Refused(Exception):  # noqa: N818 - a signal between passes, never shown as an error
     """Raised inside the passes where a group turns out not to be possible; it becomes a `Refusal`."""
 
@@ -92,8 +101,3 @@ class Plan:
     groups: tuple[Group, ...] = ()
     reductions: tuple[Reduction, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-
-    def only(self, regions: Sequence[int]) -> Plan:
-        """The plan with some regions only."""
-        kept = tuple(g for g in self.groups if g.region in set(regions))
-        return Plan(kept, self.reductions, self.refusals)

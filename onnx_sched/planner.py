@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from onnx_sched import levels
 from onnx_sched.analysis import Analysis
+from onnx_sched.choose import Chooser
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.cost import Device
 from onnx_sched.find import Finder, heavy_regions, is_heavy, reductions, regions
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.payoff import idle_regions, unpaid
-from onnx_sched.plan import Group, Plan, Refusal
+from onnx_sched.plan import Group, Plan, Refusal, merged
 from onnx_sched.refusals import explain, inside
 from onnx_sched.signature import signature
 
@@ -21,45 +22,104 @@ Skip = Callable[[Unit], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class Draft:
     """A plan, and the graph that it makes; None if there is nothing to do."""
 
     plan: Plan
     rewritten: Rewritten | None
 
 
-def decide(analysis: Analysis, skip: Skip, device: Device | None) -> Decided:
-    """Plan everything that is legal, or what of it pays on a device.
+def modelled_plan(analysis: Analysis, skip: Skip, device: Device | None) -> Draft:
+    """Plan what the cost model says pays on a device, or all that is legal.
 
     Args:
         analysis: The model.
         skip: Which units must stay as they are.
         device: For whom it must pay; None to take all that is legal.
     """
-    circuit = analysis.circuit
-    level, groups = best_groups(circuit, skip)
-    refusals: list[Refusal] = []
-    rewritten, groups = _made(analysis, groups, refusals)
-    if rewritten is not None:
-        idle = idle_regions(analysis, groups, rewritten)
-        if idle:
-            left = [g for g in groups if g.region not in idle]
-            rewritten, groups = _made(analysis, regions(left), refusals)
+    level, groups, refusals = legal(analysis, skip)
+    rewritten, groups = made(analysis, groups, refusals)
     if device is not None and rewritten is not None:
         dear = unpaid(analysis, groups, rewritten, device)
         if dear:
-            refusals += [_too_dear(circuit, groups, region, why) for region, why in dear.items()]
+            for region, why in dear.items():
+                refusals += refuse(
+                    analysis, of_region(groups, region), "S303", f"would not pay: {why}"
+                )
             left = [g for g in groups if g.region not in dear]
-            rewritten, groups = _made(analysis, regions(left), refusals)
+            rewritten, groups = made(analysis, regions(left), refusals)
+    return _draft(analysis, skip, level, groups, refusals, rewritten)
+
+
+def measured_plan(analysis: Analysis, skip: Skip, chooser: Chooser) -> Draft:
+    """Plan what a race on the target says is faster, region by region."""
+    level, groups, refusals = legal(analysis, skip)
+    kept: list[Group] = []
+    for region in sorted({g.region for g in groups}):
+        members = of_region(groups, region)
+        decision = chooser.decide(members)
+        kept += decision.groups
+        if not decision.groups:
+            code = "S900" if "time limit" in decision.reason else "S303"
+            refusals += refuse(analysis, members, code, f"would not pay: {decision.reason}")
+    rewritten, groups = made(analysis, regions(kept), refusals)
+    return _draft(analysis, skip, level, groups, refusals, rewritten)
+
+
+def without_region(analysis: Analysis, plan: Plan, code: str, reason: str) -> Draft:
+    """The plan without its least region: the one that saves the fewest nodes."""
+    sizes = {
+        r: sum(g.size - 1 for g in of_region(plan.groups, r)) for r in region_numbers(plan.groups)
+    }
+    least = min(sizes, key=lambda r: sizes[r])
+    refusals = [*plan.refusals, *refuse(analysis, of_region(plan.groups, least), code, reason)]
+    left = regions([g for g in plan.groups if g.region != least])
+    rewritten, groups = made(analysis, left, refusals)
+    return Draft(Plan(groups, reductions(analysis.circuit, groups), merged(refusals)), rewritten)
+
+
+def of_region(groups: Sequence[Group], region: int) -> tuple[Group, ...]:
+    """The groups of one region."""
+    return tuple(g for g in groups if g.region == region)
+
+
+def region_numbers(groups: Sequence[Group]) -> list[int]:
+    """The regions' numbers, ascending."""
+    return sorted({g.region for g in groups})
+
+
+def legal(
+    analysis: Analysis, skip: Skip
+) -> tuple[tuple[int, ...], tuple[Group, ...], list[Refusal]]:
+    """The level function, all groups that can be made, and why others cannot."""
+    refusals: list[Refusal] = []
+    level, groups = best_groups(analysis.circuit, skip)
+    rewritten, groups = made(analysis, groups, refusals)
+    if rewritten is not None:
+        idle = idle_regions(analysis, groups, rewritten)
+        groups = regions([g for g in groups if g.region not in idle])
+    return level, groups, refusals
+
+
+def _draft(
+    analysis: Analysis,
+    skip: Skip,
+    level: Sequence[int],
+    groups: tuple[Group, ...],
+    refusals: list[Refusal],
+    rewritten: Rewritten | None,
+) -> Draft:
+    """A plan with a reason for every heavy node that is in no group."""
+    circuit = analysis.circuit
     refused = {n for r in refusals for n in r.nodes}
     for refusal in (*explain(circuit, level, groups, skip), *inside(circuit)):
         names = tuple(n for n in refusal.nodes if n not in refused)
         if names:
             refusals.append(Refusal(refusal.code, refusal.reason, names))
-    return Decided(Plan(groups, reductions(circuit, groups), tuple(refusals)), rewritten)
+    return Draft(Plan(groups, reductions(circuit, groups), merged(refusals)), rewritten)
 
 
-def _made(
+def made(
     analysis: Analysis, groups: tuple[Group, ...], refusals: list[Refusal]
 ) -> tuple[Rewritten | None, tuple[Group, ...]]:
     """Rewrite; a group that turns out to be impossible is left out, and the reason noted."""
@@ -77,9 +137,10 @@ def _made(
     return None, groups
 
 
-def _too_dear(circuit: Circuit, groups: Sequence[Group], region: int, why: str) -> Refusal:
-    heavy = [u for g in groups if g.region == region and is_heavy(g.units[0]) for u in g.units]
-    return Refusal("S303", f"would not pay: {why}", circuit.labels(heavy))
+def refuse(analysis: Analysis, groups: Sequence[Group], code: str, reason: str) -> list[Refusal]:
+    """A refusal of a region: its heavy nodes stand for it; none where it has none."""
+    heavy = [u for g in groups if is_heavy(g.units[0]) for u in g.units]
+    return [Refusal(code, reason, analysis.circuit.labels(heavy))] if heavy else []
 
 
 def best_groups(circuit: Circuit, skip: Skip) -> tuple[tuple[int, ...], tuple[Group, ...]]:

@@ -44,6 +44,7 @@ def open_session(
     threads: int | None = 1,
     exact: bool = False,
     profile_prefix: Path | None = None,
+    folder: Path | None = None,
 ) -> InferenceSession:
     """Open a session on one provider.
 
@@ -54,6 +55,7 @@ def open_session(
         threads: Number of threads within a node; None leaves it to ONNX Runtime.
         exact: For comparing outputs: no TF32, no int8 activations behind float models,
             deterministic kernels. Leave it off for timing.
+        folder: Where external data of a serialized model is.
         profile_prefix: Where the profile goes; ONNX Runtime adds a date and `.json`.
 
     Raises:
@@ -64,6 +66,9 @@ def open_session(
 
     name = full_name(provider)
     options = _session_options(optimize, threads, exact)
+    if folder is not None:
+        key = "session.model_external_initializers_file_folder_path"
+        options.add_session_config_entry(key, str(folder))
     if profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_prefix)

@@ -660,7 +660,7 @@ def draw_conv(b: Build, v: Value, n: int) -> Step:
     need(v.rank in (3, 4) and v.dtype in ("float32", "float16"))
     channels, spelling = v.size(1), b.rng.random(4)
     attrs, kernel = _window(b, v.rank, v.shape[2:], True)
-    group = b.pick([g for g in (1, 1, 2, channels) if channels % g == 0])
+    group = b.pick([g for g in (1, 1, 2, channels) if g and channels % g == 0])
     out = group * b.pick([1, 2, 3])
     if "auto_pad" not in attrs and b.flip(0.2):
         attrs["dilations"] = [2 if k > 1 else 1 for k in kernel]

@@ -36,10 +36,10 @@ def after(model: ModelProto, original: Analysis | None = None) -> Picture:
     analysis = analyse(files.Source(model, None))
     title = _title(analysis)
     if original is not None:
-        old = len(original.annotation.ops)
+        old, new = len(original.annotation.ops), len(analysis.annotation.ops)
         source = original.source.path
         name = f"{source.name}, rewritten" if source else "rewritten"
-        title = f"{name}: {len(analysis.annotation.ops)} ops (were {old}), {_sizes(analysis)}"
+        title = f"{name}: {_count(new, 'op')} (were {old}), {_sizes(analysis)}"
     return _picture(analysis, title, _units(original.circuit) if original is not None else None)
 
 
@@ -74,12 +74,16 @@ def _letters(name: str) -> str:
 def _title(analysis: Analysis) -> str:
     path: Path | None = analysis.source.path
     name = path.name if path else analysis.graph.proto.name or "model"
-    return f"{name}: {len(analysis.annotation.ops)} ops, {_sizes(analysis)}"
+    return f"{name}: {_count(len(analysis.annotation.ops), 'op')}, {_sizes(analysis)}"
 
 
 def _sizes(analysis: Analysis) -> str:
-    lanes, depth = analysis.annotation.lanes, analysis.annotation.depth
-    return f"{lanes} wire{'s' * (lanes != 1)}, {depth} layer{'s' * (depth != 1)}"
+    annotation = analysis.annotation
+    return f"{_count(annotation.lanes, 'wire')}, {_count(annotation.depth, 'layer')}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _units(circuit: Circuit) -> dict[str, int]:

@@ -68,9 +68,10 @@ class AgreementRow:
 
 @dataclass(frozen=True, slots=True)
 class LatencyRow:
-    """Measured latency at one set of sizes, in microseconds."""
+    """Measured latency at one set of sizes, in microseconds; `threads` 0 is the runtime's choice."""
 
     dims: dict[str, int]
+    threads: int
     before_us: float
     after_us: float
     speedup: float
@@ -82,6 +83,7 @@ class LatencyRow:
         """As JSON."""
         return {
             "dims": dict(self.dims),
+            "threads": self.threads,
             "before_us": self.before_us,
             "after_us": self.after_us,
             "speedup": self.speedup,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from onnx_sched import files, pipeline
 from onnx_sched.analysis import analyse
 from onnx_sched.errors import UsageError
-from onnx_sched.options import Options
+from onnx_sched.options import Choose, Options
 from onnx_sched.report.circuit_view import after as after_view
 from onnx_sched.report.circuit_view import before
 from onnx_sched.report.draw_svg import page, to_svg
@@ -27,7 +28,13 @@ NARROWEST = 40
 
 
 def draw(
-    model: Path, *, output: Path | None, ascii_only: bool, width: int | None, after: bool
+    model: Path,
+    *,
+    output: Path | None,
+    ascii_only: bool,
+    width: int | None,
+    after: bool,
+    choose: Choose = "model",
 ) -> str:
     """Draw a model's circuit: wires as rows, parallel layers as columns, ops as boxes.
 
@@ -37,7 +44,8 @@ def draw(
         ascii_only: Whether text does without box-drawing signs.
         width: Cells of a line of text, or pixels of a picture; by default the terminal's, or 120 cells
             in a file, or 1200 pixels.
-        after: Whether to draw what `optimize` would make of the model.
+        after: Whether to draw what `optimize` would make of the model; nothing is run for that.
+        choose: What it would batch: what pays by the cost model, or "always" whatever is legal.
 
     Returns:
         The drawing, as text where there is no output to say otherwise.
@@ -53,7 +61,7 @@ def draw(
     render = _renderer(output, ascii_only, width)
     if output is not None:
         files.check_target(output, model)
-    drawing = render(_view(model, after))
+    drawing = render(_view(model, choose if after else None))
     if output is not None:
         with files.replacing(output) as temporary:
             temporary.write_text(drawing, encoding="utf-8", newline="\n")
@@ -80,19 +88,13 @@ def _renderer(output: Path | None, ascii_only: bool, width: int | None) -> Calla
             )
 
 
-def _view(model: Path, after: bool) -> Picture:
-    """The picture of a model, or of what the default options make of it; nothing is run."""
-    if not after:
-        return before(analyse(files.read(model)))
-    result = pipeline.optimize(model, Options(check=False))
+def _view(model: Path, choose: Choose | None) -> Picture:
+    """The picture of a model, or of what the options make of it."""
     original = analyse(files.read(model))
-    if not result.changed:
-        picture = before(original)
-        return Picture(
-            picture.wires,
-            picture.layers,
-            picture.boxes,
-            f"{picture.title} (left as it is: nothing to batch pays)",
-            picture.headings,
-        )
-    return after_view(result.proto, original)
+    if choose is None:
+        return before(original)
+    result = pipeline.optimize(model, Options(choose=choose, check=False))
+    if result.changed:
+        return after_view(result.proto, original)
+    picture = before(original)
+    return replace(picture, title=f"{picture.title} (left as it is)")

@@ -206,18 +206,26 @@ def _box(placed: Placed, left: int, ys: Sequence[int]) -> str:
     hover = "\n".join([words, *names, *more])
     wires = " ".join(map(str, box.wires))
     bold = ' font-weight="bold"' if box.kind == "batched" else ""
-    cut = ' opacity="0.75"' if placed.cut else ""
+    tail = _tail(x, y + height, placed.width, look) if placed.cut else ""
     middle = (placed.top + placed.bottom) / 2
     row = min(placed.rows, key=lambda r: (abs(r - middle), r))
     crossed = len(placed.rows) < placed.bottom - placed.top + 1
     at = ys[row] if crossed else (ys[placed.top] + ys[placed.bottom]) / 2
     return (
-        f'<g class="os-{box.kind}" data-layer="{box.layer}" data-wires="{wires}"{cut}>'
+        f'<g class="os-{box.kind}" data-layer="{box.layer}" data-wires="{wires}">'
         f"<title>{escape(hover)}</title>"
         f'<rect x="{x}" y="{y}" width="{placed.width}" height="{height}" rx="3" '
         f'fill="{look.fill}" stroke="{look.stroke}" {look.extra}/>'
         + _text(x + placed.width / 2, at + 4, words, f'text-anchor="middle"{bold}', look.ink)
-        + "</g>"
+        + f"{tail}</g>"
+    )
+
+
+def _tail(x: int, y: int, width: int, look: _Look) -> str:
+    """The sign that a box goes on below, on wires that are not drawn."""
+    return (
+        f'<path d="M{x} {y}v7M{x + width} {y}v7" stroke="{look.stroke}" '
+        'stroke-width="1.5" stroke-dasharray="2 2"/>'
     )
 
 

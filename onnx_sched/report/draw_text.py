@@ -2,102 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from textwrap import wrap
 
 from rich.cells import cell_len
 
-from onnx_sched.report.drawing import Band, Box, Frame, Kind, Layout, Metrics, Picture, Placed
+from onnx_sched.report.drawing import Band, Box, Frame, Layout, Metrics, Picture, Placed
 from onnx_sched.report.harmless import harmless, label
 from onnx_sched.report.layout import MAX_LAYERS, MAX_WIRES, lay_out
+from onnx_sched.report.signs import ASCII, UNICODE, Signs
 
 LABEL = 24
 """Cells of a label; what is longer is cut."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """The signs of one kind of box: `single` on one wire; the rest on several.
-
-    Attributes:
-        single: Left and right of the label.
-        touch: The sides where a wire ends in the box, left and right.
-        side: The sides elsewhere.
-        top: Left corner, lid, right corner.
-        bottom: Likewise.
-    """
-
-    single: tuple[str, str]
-    touch: tuple[str, str]
-    side: tuple[str, str]
-    top: tuple[str, str, str]
-    bottom: tuple[str, str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Signs:
-    """The signs of a whole drawing.
-
-    Attributes:
-        wire: A wire.
-        beyond: A wire, or a lid, of which more follows elsewhere.
-        cross: Where a wire passes a side that is not its own.
-        top, side, bottom: Of the frame around repeats: corner, edge, corner; side; likewise.
-        span: Left, edge and right of a heading over several columns.
-        outlines: By kind of box.
-    """
-
-    ascii_only: bool
-    wire: str
-    beyond: str
-    cross: str
-    top: tuple[str, str, str]
-    side: str
-    bottom: tuple[str, str, str]
-    span: tuple[str, str, str]
-    outlines: Mapping[Kind, Outline]
-
-
-_BRACKETS = ("[", "]")
-_JOIN = Outline(_BRACKETS, ("┤", "├"), ("│", "│"), ("┌", "─", "┐"), ("└", "─", "┘"))
-_HALVES = ("▐", "▌")
-UNICODE = Signs(
-    ascii_only=False,
-    wire="─",
-    beyond="┄",
-    cross="┼",
-    top=("┌", "╌", "┐"),
-    side="╎",
-    bottom=("└", "╌", "┘"),
-    span=("├", "─", "┤"),
-    outlines={
-        "op": _JOIN,
-        "join": _JOIN,
-        "batched": Outline(_HALVES, _HALVES, _HALVES, ("▗", "▄", "▖"), ("▝", "▀", "▘")),
-        "view": Outline(("(", ")"), ("┆", "┆"), ("┆", "┆"), ("┌", "┄", "┐"), ("└", "┄", "┘")),
-    },
-)
-"""Box-drawing signs."""
-
-_BAR, _CORNERS, _HASH, _ROUND = ("|", "|"), ("+", "-", "+"), ("#", "#"), ("(", ")")
-_PLAIN_JOIN = Outline(_BRACKETS, _BAR, _BAR, _CORNERS, _CORNERS)
-ASCII = Signs(
-    ascii_only=True,
-    wire="-",
-    beyond="~",
-    cross="+",
-    top=(".", ".", "."),
-    side=":",
-    bottom=(":", ".", ":"),
-    span=("<", "-", ">"),
-    outlines={
-        "op": _PLAIN_JOIN,
-        "join": _PLAIN_JOIN,
-        "batched": Outline(_BRACKETS, _HASH, _HASH, ("#", "#", "#"), ("#", "#", "#")),
-        "view": Outline(_ROUND, _ROUND, _ROUND, (".", " ", "."), ("'", " ", "'")),
-    },
-)
-"""Signs that every terminal and every encoding has."""
 
 
 def to_text(
@@ -132,7 +48,7 @@ def to_text(
                 f"-- {band.label} --" if ascii_only else f"── {band.label} ──"
             ]
         lines += _Canvas(layout, band, signs, margin).lines()
-    lines += _notes(picture, layout, signs)
+    lines += _notes(picture, layout, signs, width)
     return "".join(line.rstrip() + "\n" for line in lines)
 
 
@@ -146,7 +62,7 @@ def _measure(box: Box, ascii_only: bool) -> int:
     return cell_len(caption(box, ascii_only)) + (2 if len(box.wires) == 1 else 4)
 
 
-def _notes(picture: Picture, layout: Layout, signs: Signs) -> list[str]:
+def _notes(picture: Picture, layout: Layout, signs: Signs, width: int) -> list[str]:
     """What the drawing leaves out, and what its signs mean where they are more than plain boxes."""
     kinds = {box.kind for box in picture.boxes}
     told = []
@@ -159,7 +75,10 @@ def _notes(picture: Picture, layout: Layout, signs: Signs) -> list[str]:
     if "view" in kinds:
         told.append("(Op) no work: undone right away")
     notes = [f"... {note}" if signs.ascii_only else f"… {note}" for note in layout.left_out]
-    return ([""] if notes or told else []) + notes + (["   ".join(told)] if told else [])
+    together = "   ".join(told)
+    legend = told if cell_len(together) > width else [together] if told else []
+    lines = [line for text in notes + legend for line in wrap(text, width)]
+    return ["", *lines] if lines else []
 
 
 class _Canvas:
@@ -252,11 +171,13 @@ class _Canvas:
         own = set(placed.rows)
         rows = {self._ys[row]: row for row in range(placed.top, placed.bottom + 1)}
         for y in range(self._ys[placed.top], self._ys[placed.bottom] + 1):
-            left, right = outline.touch if rows.get(y) in own else outline.side
-            middle = " " * inner
-            if y in rows and rows[y] not in own and self._read(y, placed.x) == signs.wire:
-                left = right = signs.cross
-                middle = signs.wire * inner
+            (left, right), middle = outline.side, " " * inner
+            if rows.get(y) in own:
+                left, right = outline.touch
+            elif y in rows and self._read(y, placed.x) == signs.wire:
+                left, middle, right = signs.cross, signs.wire * inner, signs.cross
+            elif y in rows:
+                left, right = outline.miss
             self._write(y, placed.x, left + middle + right)
         for y, (left, lid, right), cut in (
             (self._ys[placed.top] - 1, outline.top, False),

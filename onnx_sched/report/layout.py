@@ -114,8 +114,7 @@ def lay_out(
     later = {w for row in layers[end:] for box in row for w in box.wires}
     extents = _extents(grid, rows, later)
     bands = tuple(_place(grid, extents, *ends) for ends in _bands(grid, width))
-    hidden = sum(not s for s in visible)
-    return Layout(rows, bands, _left_out(picture, len(shown), hidden, end))
+    return Layout(rows, bands, _left_out(picture, len(shown), end))
 
 
 def _looks(picture: Picture, layers: Sequence[Sequence[Box]]) -> list[int]:
@@ -175,7 +174,7 @@ def _columns(
 def _framed(
     picture: Picture, folded: Sequence[Fold], columns: Sequence[_Column], metrics: Metrics
 ) -> tuple[list[_Column], list[_Framed]]:
-    """Frames around repeats, and the columns, wider where a frame's text needs room."""
+    """Frames around repeats, and the columns, wider where "x12" would have no room above them."""
     wider = list(columns)
     frames = []
     for fold in folded:
@@ -184,7 +183,7 @@ def _framed(
         names = [h for n in range(fold.start, fold.stop) if (h := picture.heading(n))]
         text = f"x{fold.times}" + (f": {names[0]} to {names[-1]}" if len(names) > 1 else "")
         taken = sum(columns[n].width for n in own) + metrics.gutter * (len(own) - 1)
-        missing = max(0, metrics.text(text) - taken)
+        missing = max(0, metrics.text(f"x{fold.times}") - taken)
         for k, n in enumerate(own):
             share = missing * (k + 1) // len(own) - missing * k // len(own)
             wider[n] = replace(columns[n], width=columns[n].width + share)
@@ -274,15 +273,15 @@ def _label(grid: _Grid, start: int, stop: int) -> str:
     return " to ".join(dict.fromkeys([names[0], names[-1]])) if names else ""
 
 
-def _left_out(picture: Picture, wires: int, hidden: int, end: int) -> tuple[str, ...]:
+def _left_out(picture: Picture, wires: int, end: int) -> tuple[str, ...]:
     notes = []
     if wires < picture.wires:
-        count, last = picture.wires - wires, picture.wires - 1
-        which = f"wires w{wires} to w{last} are" if count > 1 else f"wire w{wires} is"
-        alone = f", nor {hidden} boxes that touch no other wire" if hidden else ""
-        notes.append(f"{count} more: {which} not drawn{alone}")
+        count, hidden = picture.wires - wires, sum(b.wires[0] >= wires for b in picture.boxes)
+        which = f"w{wires} to w{picture.wires - 1}" if count > 1 else f"w{wires}"
+        alone = f", and {hidden} box{'es' * (hidden > 1)} on them alone" if hidden else ""
+        notes.append(f"not drawn: {count} more wires ({which}){alone}")
     if end < picture.layers:
         names = [h for n in range(end, picture.layers) if (h := picture.heading(n))]
         which = f" ({names[0]} to {names[-1]})" if len(names) > 1 else ""
-        notes.append(f"{picture.layers - end} more layers{which} are not drawn")
+        notes.append(f"not drawn: {picture.layers - end} more layers{which}")
     return tuple(notes)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_sched.plan import Refusal
-from onnx_sched.report.data import Change, GroupRow, Report
+from onnx_sched.report.data import Change, GroupRow, LatencyRow, Report
 
 SHOWN = 3
 """Names that a line lists before it says how many more there are."""
@@ -22,7 +22,10 @@ def render(report: Report) -> RenderableType:
         parts.append(
             Text(f"provider {report.provider} {note(report.provider_note)}".rstrip(), style="dim")
         )
-    parts += [Text(), numbers(report), Text(), agreement(report)]
+    parts += [Text(), numbers(report)]
+    if report.latency:
+        parts += [Text(), latencies(report.latency)]
+    parts += [Text(), agreement(report)]
     if report.groups:
         parts += [Text(), batched(report.groups)]
     if report.refusals:
@@ -83,6 +86,35 @@ def size(count: int) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1024
     return f"{number:.1f} GiB"
+
+
+def latencies(rows: tuple[LatencyRow, ...]) -> Table:
+    """Measured latency, a row for each condition; never a ratio without its interval."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("latency", no_wrap=True)
+    for title in ("before", "after"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("speed-up [95% interval]")
+    for row in rows:
+        style, word = speed_words(row)
+        dims = ", ".join(f"{n}={s}" for n, s in row.dims.items()) or "as declared"
+        threads = f"{row.threads or 'all'} thread{'' if row.threads == 1 else 's'}"
+        table.add_row(
+            f"{dims}, {threads}",
+            f"{row.before_us:.1f} us",
+            f"{row.after_us:.1f} us",
+            Text(f"{row.speedup:.2f}x [{row.ci_low:.2f}, {row.ci_high:.2f}] {word}", style=style),
+        )
+    return table
+
+
+def speed_words(row: LatencyRow) -> tuple[str, str]:
+    """Style and word for a speed-up: significant only if the interval leaves 1 out."""
+    if row.ci_low > 1:
+        return "green", "faster"
+    if row.ci_high < 1:
+        return "red", "SLOWER"
+    return "yellow", "not significant"
 
 
 VERDICTS = {

@@ -1,0 +1,244 @@
+"""Keep what wins: race the variants of every region against the original, on the target itself.
+
+Each region is cut out, as it was and as it would be, and fed with the values that it sees in a run of the
+model.  A variant is kept if its interval says faster under one condition at least and slower under none.
+At last the whole model is raced, and regions are taken back until it is not slower anywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto
+
+from onnx_sched.analysis import Analysis
+from onnx_sched.cost import Device
+from onnx_sched.extract import Excerpt, excerpts
+from onnx_sched.measure import Race, Runner, Speedup, runner
+from onnx_sched.plan import Group
+from onnx_sched.runtime import RuntimeRefused
+from onnx_sched.variants import Explorer, Variant, formed
+
+SLOWER = 1 / 1.02
+"""A variant is slower if the whole interval of its speed-up lies below this."""
+
+ROUNDS = 20
+"""Samples of every runner that are taken at a time."""
+
+MOST_ROUNDS = 80
+CANDIDATES = 3
+TRIALS = 40
+
+Feeds = Mapping[str, Any]
+Say = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Where a race is held: inputs of the model at some sizes, and a number of threads (0: all)."""
+
+    sizes: tuple[tuple[str, int], ...]
+    feeds: Feeds
+    threads: int
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        dims = ", ".join(f"{n}={s}" for n, s in self.sizes) or "as declared"
+        return f"{dims}, {self.threads or 'all'} thread{'' if self.threads == 1 else 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of one region.
+
+    Attributes:
+        groups: The variant that is kept; empty if the region stays as it was.
+        speedups: Of the best variant, by condition.
+        reason: Why nothing was kept; empty otherwise.
+    """
+
+    groups: tuple[Group, ...]
+    speedups: tuple[Speedup, ...]
+    reason: str
+
+
+@dataclass
+class Chooser:
+    """Decides region by region.
+
+    Attributes:
+        analysis: The model.
+        device: Profile that ranks the variants.
+        provider: Execution provider that runs the races.
+        conditions: Gives where it must not be slower.
+        values: Gives named values of the model in a run, by condition's feeds.
+        deadline: Time (of `time.monotonic`) after which nothing more is measured.
+    """
+
+    analysis: Analysis
+    device: Device
+    provider: str
+    conditions: Callable[[], Sequence[Condition]]
+    values: Callable[[Sequence[str], Feeds], dict[str, Any]]
+    deadline: float
+    _known: dict[bytes, tuple[Mapping[Hashable, str] | None, tuple[Speedup, ...]]] = field(
+        default_factory=dict
+    )
+
+    def decide(self, region: Sequence[Group]) -> Decision:
+        """Find the best variant of a region and race it; regions that are alike are raced once."""
+        if time.monotonic() > self.deadline:
+            return Decision((), (), "the time limit was reached before it was measured")
+        trials = max(6, min(TRIALS, 200_000 // max(1, len(self.analysis.graph.nodes))))
+        explorer = Explorer(self.analysis, region, self.device, trials)
+        plain = explorer.plain()
+        pair = excerpts(self.analysis, plain.rewritten) if plain is not None else None
+        key = b"|".join(map(fingerprint, pair)) if pair is not None else None
+        if key is None or key not in self._known:
+            variants = explorer.best(CANDIDATES)
+            cut = [
+                (v, e) for v in variants if (e := excerpts(self.analysis, v.rewritten)) is not None
+            ]
+            if not cut:
+                return Decision((), (), "no form of it can be made")
+            winner, speedups = self._race(cut)
+            outcome = (cut[winner][0].chosen if winner >= 0 else None, speedups)
+            if key is None:
+                return self._decision(region, *outcome)
+            self._known[key] = outcome
+        return self._decision(region, *self._known[key])
+
+    def _decision(
+        self,
+        region: Sequence[Group],
+        chosen: Mapping[Hashable, str] | None,
+        speedups: tuple[Speedup, ...],
+    ) -> Decision:
+        if chosen is None:
+            return Decision((), speedups, _why(self.conditions(), speedups))
+        return Decision(formed(region, chosen), speedups, "")
+
+    def _race(
+        self, cut: Sequence[tuple[Variant, tuple[Excerpt, Excerpt]]]
+    ) -> tuple[int, tuple[Speedup, ...]]:
+        """The winner (-1 for none) and its speed-ups, or those of the best of the losers."""
+        names = list(dict.fromkeys(n for _, pair in cut for part in pair for n in part.inputs))
+        results: dict[int, list[Speedup]] = {k: [] for k in range(len(cut))}
+        alive = set(results)
+        for condition in self.conditions():
+            seen = self.values(names, condition.feeds)
+            for k, speedup in self._heat(cut, sorted(alive), seen, condition).items():
+                results[k].append(speedup)
+                if speedup.high < SLOWER:
+                    alive.discard(k)
+            alive &= {k for k in alive if len(results[k]) > 0}
+        whole = [k for k in sorted(alive) if len(results[k]) == len(self.conditions())]
+        good = [k for k in whole if any(s.low > 1 for s in results[k])]
+        if good:
+            best = max(good, key=lambda k: saved(results[k], results.values()))
+            return best, tuple(results[best])
+        tried = [k for k in results if results[k]]
+        best = max(tried, key=lambda k: gain(results[k]), default=-1)
+        return -1, tuple(results[best]) if best >= 0 else ()
+
+    def _heat(
+        self,
+        cut: Sequence[tuple[Variant, tuple[Excerpt, Excerpt]]],
+        alive: Sequence[int],
+        seen: Feeds,
+        condition: Condition,
+    ) -> dict[int, Speedup]:
+        """Race the variants under one condition, each against what it replaces."""
+        runners: list[Runner] = []
+        originals: dict[bytes, int] = {}
+        lanes: dict[int, tuple[int, int]] = {}
+        for k in alive:
+            old, new = cut[k][1]
+            try:
+                after = self._runner(new, seen, condition)
+                if fingerprint(old) not in originals:
+                    runners.append(self._runner(old, seen, condition))
+                    originals[fingerprint(old)] = len(runners) - 1
+            except RuntimeRefused:
+                continue
+            runners.append(after)
+            lanes[k] = (originals[fingerprint(old)], len(runners) - 1)
+        if not lanes:
+            return {}
+        race = Race(runners)
+        while True:
+            race.run(ROUNDS)
+            speedups = {k: race.speedup(*pair) for k, pair in lanes.items()}
+            pairs = min(s.pairs for s in speedups.values())
+            if all(map(_settled, speedups.values())) or pairs >= MOST_ROUNDS:
+                return speedups
+            if time.monotonic() > self.deadline:
+                return speedups
+
+    def _runner(self, part: Excerpt, seen: Feeds, condition: Condition) -> Runner:
+        feeds = {name: seen[name] for name in part.inputs}
+        return runner(
+            part.model.SerializeToString(), feeds, self.provider, condition.threads or None
+        )
+
+
+def gain(speedups: Sequence[Speedup]) -> float:
+    """Mean logarithm of the speed-ups."""
+    return float(np.mean([np.log(s.ratio) for s in speedups])) if speedups else 0.0
+
+
+def saved(speedups: Sequence[Speedup], rivals: Iterable[Sequence[Speedup]]) -> float:
+    """Time saved, as a share of what the widest of all variants replaces, over the conditions."""
+    widest = [
+        max(times)
+        for times in zip(
+            *([s.before_us for s in r] for r in rivals if len(r) == len(speedups)), strict=True
+        )
+    ]
+    return float(
+        np.mean([(s.before_us - s.after_us) / w for s, w in zip(speedups, widest, strict=True)])
+    )
+
+
+def _settled(speedup: Speedup) -> bool:
+    """Whether more pairs would hardly change the verdict."""
+    return speedup.low > 1 or speedup.high < SLOWER or (speedup.low > 0.99 and speedup.high < 1.01)
+
+
+def _why(conditions: Sequence[Condition], speedups: Sequence[Speedup]) -> str:
+    """Why no variant was kept, in words."""
+    for condition, speedup in zip(conditions, speedups, strict=False):
+        if speedup.high < SLOWER:
+            return (
+                f"measured {speedup.ratio:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}] "
+                f"at {condition.label}"
+            )
+    best = max(speedups, key=lambda s: s.ratio, default=None)
+    if best is None:
+        return "it does not run by itself"
+    return f"measured no difference: at best {best.ratio:.2f}x [{best.low:.2f}, {best.high:.2f}]"
+
+
+def fingerprint(part: Excerpt) -> bytes:
+    """What a part computes on what shapes, whatever its names and numbers are."""
+    number: dict[str, int] = {}
+    words: list[str] = []
+    for value in (*part.model.graph.input, *part.model.graph.output):
+        number.setdefault(value.name, len(number))
+        words.append(value.type.SerializeToString(deterministic=True).hex())
+    for tensor in part.model.graph.initializer:
+        number.setdefault(tensor.name, len(number))
+        words.append(f"{tensor.data_type}{list(tensor.dims)}")
+    for node in part.model.graph.node:
+        words.append(f"{node.domain}.{node.op_type}")
+        for attribute in sorted(node.attribute, key=lambda a: a.name):
+            if attribute.type != AttributeProto.TENSOR:
+                words.append(attribute.SerializeToString(deterministic=True).hex())
+        for name in (*node.input, "/", *node.output):
+            words.append(str(number.setdefault(name, len(number))))
+    return " ".join(words).encode()

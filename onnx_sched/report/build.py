@@ -1,0 +1,113 @@
+"""Make the report of a run from what was decided and what was seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onnx_sched.agree import Agreement
+from onnx_sched.analysis import Analysis
+from onnx_sched.choose import Condition
+from onnx_sched.measure import Speedup
+from onnx_sched.passes.rewrite import Rewritten
+from onnx_sched.plan import Group, Plan
+from onnx_sched.profiling import Profile
+from onnx_sched.report.data import AgreementRow, Change, GroupRow, LatencyRow, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was seen in a run.
+
+    Attributes:
+        provider, provider_note: Who ran the models, and why.
+        agreement: How outputs compare.
+        profiles: The runtime's profile of the original and of the new model.
+        raced: Speed-ups of the whole model, by condition.
+        seconds: Time of the whole run.
+        notes: Further things to tell.
+    """
+
+    provider: str
+    provider_note: str
+    agreement: Agreement
+    profiles: tuple[Profile, Profile] | None = None
+    raced: tuple[tuple[Condition, Speedup], ...] = ()
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+def build(
+    analysis: Analysis, plan: Plan, rewritten: Rewritten | None, findings: Findings
+) -> Report:
+    """The report of a run."""
+    nodes, depth = len(analysis.graph.nodes), analysis.annotation.depth
+    dispatches, peak, source = Change(None, None), Change(None, None), "not measured"
+    if findings.profiles is not None:
+        before, after = findings.profiles
+        dispatches = Change(before.dispatches, after.dispatches)
+        peak = Change(before.peak_activation_bytes, after.peak_activation_bytes)
+        source = after.source
+    return Report(
+        status="unchanged" if rewritten is None else "optimized",
+        provider=findings.provider,
+        provider_note=findings.provider_note,
+        model=analysis.source.name,
+        opset=analysis.graph.opset,
+        ir_version=analysis.graph.ir_version,
+        nodes=Change(nodes, len(rewritten.nodes) if rewritten else nodes),
+        depth=Change(depth, deep(rewritten) if rewritten else depth),
+        lanes=analysis.annotation.lanes,
+        dispatches=dispatches,
+        groups=tuple(_group(analysis, n, g, rewritten) for n, g in enumerate(plan.groups)),
+        refusals=plan.refusals,
+        verdict=findings.agreement.verdict,
+        verdict_reason=findings.agreement.reason,
+        outputs=tuple(
+            AgreementRow(o.name, o.max_abs, o.max_rel, o.max_ulp, o.bitwise)
+            for o in findings.agreement.outputs
+        ),
+        checks=findings.agreement.checks,
+        peak=peak,
+        peak_source=source,
+        seconds=findings.seconds,
+        latency=tuple(_latency(c, s) for c, s in findings.raced),
+        notes=findings.notes,
+    )
+
+
+def _latency(condition: Condition, speedup: Speedup) -> LatencyRow:
+    return LatencyRow(
+        dict(condition.sizes),
+        condition.threads,
+        speedup.before_us,
+        speedup.after_us,
+        speedup.ratio,
+        speedup.low,
+        speedup.high,
+        speedup.pairs,
+    )
+
+
+def _group(analysis: Analysis, place: int, group: Group, rewritten: Rewritten | None) -> GroupRow:
+    nodes = rewritten.nodes if rewritten else ()
+    made = [m.proto.name for m in nodes if m.group == place and m.main]
+    members = tuple(
+        analysis.graph.nodes[k].name or analysis.graph.nodes[k].output[0]
+        for u in group.units
+        for k in u.nodes
+    )
+    op_type = analysis.graph.nodes[group.units[0].nodes[0]].op_type
+    return GroupRow(op_type, group.size, group.level, group.form, made[0] if made else "", members)
+
+
+def deep(rewritten: Rewritten) -> int:
+    """Layers of the new graph: the longest chain of its nodes."""
+    level: dict[str, int] = {}
+    deepest = 0
+    for node in (m.proto for m in rewritten.nodes):
+        if node.op_type == "Constant":
+            continue
+        mine = 1 + max((level.get(i, 0) for i in node.input), default=0)
+        deepest = max(deepest, mine)
+        level.update(dict.fromkeys(node.output, mine))
+    return deepest

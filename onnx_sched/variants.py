@@ -1,0 +1,164 @@
+"""The ways in which a region could be run, best guesses first.
+
+Units that are alike within a region take one form together; a few rounds of coordinate descent over
+these choices, each judged by the cost model on the nodes that would really be emitted, find the layouts
+that fit each other.  "separate" is always one of the choices: a region is cut where batching stops paying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from onnx_sched.analysis import Analysis
+from onnx_sched.circuit import LINEAR
+from onnx_sched.constants import Const
+from onnx_sched.cost import Device
+from onnx_sched.find import reductions
+from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
+from onnx_sched.payoff import region_costs
+from onnx_sched.plan import Group, Plan
+
+SEPARATE = "separate"
+SWEEPS = 2
+
+SURE = 0.4
+"""A variant whose estimated log ratio is above this is not even tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to run a region.
+
+    Attributes:
+        chosen: Form by kind of group.
+        groups: The region's groups, each with its form.
+        rewritten: The whole graph with only this region rewritten.
+        score: Mean over sizes of log(time after / time before), estimated; below 0 is faster.
+    """
+
+    chosen: Mapping[Hashable, str]
+    groups: tuple[Group, ...]
+    rewritten: Rewritten
+    score: float
+
+
+def forms(group: Group) -> tuple[str, ...]:
+    """The forms that a group can take, the plainest first."""
+    if group.segments:
+        return (group.form, "parts", SEPARATE)
+    if group.kind != LINEAR:
+        return (group.form,)
+    if len({u.operands[0] for u in group.units}) == 1:
+        return ("wide", "stacked", "apart", "conv_t", "grouped_conv", SEPARATE)
+    return ("stacked", "conv_t", "grouped_conv", SEPARATE)
+
+
+def kind_key(group: Group) -> Hashable:
+    """Groups with equal keys take one form together."""
+    weight = group.units[0].operands[1] if len(group.units[0].operands) > 1 else None
+    shape = weight.shape if isinstance(weight, Const) else None
+    shared = len({u.operands[0] for u in group.units}) == 1
+    return (group.kind, group.size, group.form, shape, shared, group.segments)
+
+
+def formed(groups: Sequence[Group], chosen: Mapping[Hashable, str]) -> tuple[Group, ...]:
+    """The groups in the forms chosen for their kinds; separate ones are left out."""
+    found: list[Group] = []
+    for group in groups:
+        form = chosen.get(kind_key(group), group.form)
+        if form == SEPARATE:
+            continue
+        if form == "parts":
+            found += _parts(group)
+        else:
+            found.append(replace(group, form=form))
+    return tuple(found)
+
+
+def _parts(group: Group) -> list[Group]:
+    """The bundles of a wide group as groups of their own."""
+    found, start = [], 0
+    for length in group.segments:
+        if length > 1:
+            units = group.units[start : start + length]
+            found.append(replace(group, units=units, segments=()))
+        start += length
+    return found
+
+
+class Explorer:
+    """Tries variants of one region and remembers them all."""
+
+    def __init__(
+        self, analysis: Analysis, region: Sequence[Group], device: Device, trials: int
+    ) -> None:
+        self._analysis = analysis
+        self._region = tuple(region)
+        self._device = device
+        self._left = trials
+        self._names = analysis.names
+        self._seen: dict[tuple[tuple[int, str], ...], Variant | None] = {}
+
+    def plain(self) -> Variant | None:
+        """The region in its first form."""
+        return self._try({})
+
+    def best(self, count: int) -> list[Variant]:
+        """The most promising variants, and the plain ones in any case."""
+        options: dict[Hashable, tuple[str, ...]] = {}
+        for group in self._region:
+            choices = forms(group)
+            if len(choices) > 1:
+                options[kind_key(group)] = choices
+        plain: list[Variant] = []
+        start: dict[Hashable, str] = {}
+        for form in ("", "stacked", "conv_t", "grouped_conv", "apart"):
+            chosen: dict[Hashable, str] = {k: form for k, c in options.items() if form in c}
+            if form and not chosen:
+                continue
+            variant = self._try(chosen)
+            if variant is not None:
+                plain.append(variant)
+                if variant.score <= min(v.score for v in plain):
+                    start = dict(chosen)
+        best = dict(start)
+        for _ in range(SWEEPS):
+            for key, choices in options.items():
+                scores = {}
+                for form in choices:
+                    variant = self._try({**best, key: form})
+                    if variant is not None:
+                        scores[form] = variant.score
+                if scores:
+                    best[key] = min(scores, key=lambda f: scores[f])
+        ranked = sorted((v for v in self._seen.values() if v is not None), key=lambda v: v.score)
+        found = ranked[:count]
+        # The cost model may be wrong about a whole form: the best uniform ones get their chance, too.
+        for variant in sorted(plain, key=lambda v: v.score)[:3]:
+            if variant not in found and variant.score < SURE:
+                found.append(variant)
+        return found
+
+    def _try(self, chosen: Mapping[Hashable, str]) -> Variant | None:
+        groups = formed(self._region, chosen)
+        key = tuple((g.units[0].number, g.form) for g in groups)
+        if key not in self._seen:
+            if self._left <= 0:
+                return None
+            self._left -= 1
+            self._seen[key] = self._make(groups, chosen)
+        return self._seen[key]
+
+    def _make(self, groups: tuple[Group, ...], chosen: Mapping[Hashable, str]) -> Variant | None:
+        if not groups:
+            return None
+        circuit = self._analysis.circuit
+        try:
+            plan = Plan(groups, reductions(circuit, groups))
+            rewritten = rewrite(circuit, plan, self._names, self._analysis.known)
+        except GroupRefused:
+            return None
+        costs = region_costs(self._analysis, groups, rewritten, self._device)
+        score = sum(costs.log_ratio(size) for size in costs.sizes) / len(costs.sizes)
+        return Variant(dict(chosen), groups, rewritten, score)

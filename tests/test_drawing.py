@@ -1,0 +1,555 @@
+"""Drawings of circuits: what is drawn is what is there, and stays readable whatever the model holds."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import random
+import re
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from rich.cells import cell_len
+
+import onnx_sched
+from onnx_sched import files
+from onnx_sched.analysis import analyse
+from onnx_sched.errors import SchedError, UsageError
+from onnx_sched.report import circuit_view, folding, harmless
+from onnx_sched.report.circuit_view import after, before, lanes_of
+from onnx_sched.report.draw_command import draw
+from onnx_sched.report.draw_svg import page, to_svg
+from onnx_sched.report.draw_text import to_text
+from onnx_sched.report.drawing import Box, Metrics, Picture
+from onnx_sched.report.folding import folds, row_order, slots
+from onnx_sched.report.layout import lay_out
+from tests.drawings import pictures, read, seen
+
+MODELS = Path(__file__).parent.parent / "models"
+GOLDEN = Path(__file__).parent / "golden"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+# -- the law of drawings ---------------------------------------------------------------------------
+
+
+@given(pictures(), st.integers(1, 120))
+def test_reading_a_drawing_back(picture: Picture, width: int) -> None:
+    """Every box stands there exactly once, with its label, on its wires, in its layer."""
+    drawing = to_text(picture, width=width, fold=False)
+    assert sorted(read(drawing)) == sorted(map(seen, picture.boxes))
+
+
+@given(pictures("ABCxyz_0"), st.integers(1, 120))
+def test_reading_an_ascii_drawing_back(picture: Picture, width: int) -> None:
+    """The same in ASCII, and nothing else is used."""
+    drawing = to_text(picture, width=width, fold=False, ascii_only=True)
+    assert drawing.isascii()
+    assert sorted(read(drawing)) == sorted(map(seen, picture.boxes))
+
+
+@given(pictures(), st.integers(40, 120), st.booleans())
+def test_lines(picture: Picture, width: int, fold: bool) -> None:
+    """No line is wider than it may be or ends in a blank, and every wire has its row in every band."""
+    lines = to_text(picture, width=width, fold=fold).split("\n")
+    assert all(line == line.rstrip() for line in lines)
+    assert max(map(cell_len, lines)) <= width
+    rows = [line[:2] for line in lines if re.match(r"w\d", line)]
+    assert len(rows) % picture.wires == 0
+    for start in range(0, len(rows), picture.wires):
+        assert sorted(rows[start : start + picture.wires]) == [
+            f"w{n}" for n in range(picture.wires)
+        ]
+
+
+@given(pictures(), st.randoms(use_true_random=False))
+def test_the_order_of_boxes_does_not_matter(picture: Picture, rng: random.Random) -> None:
+    """A picture is a set of boxes."""
+    boxes = list(picture.boxes)
+    rng.shuffle(boxes)
+    assert to_text(replace(picture, boxes=tuple(boxes))) == to_text(picture)
+
+
+@given(pictures(), st.integers(2, 4), st.integers(20, 150))
+def test_folded_repeats(picture: Picture, times: int, width: int) -> None:
+    """A block that stands there k times takes at most one column more than once; no name is lost."""
+    copies = [
+        replace(box, layer=box.layer + n * picture.layers, names=(f"{k}@{n}",))
+        for n in range(times)
+        for k, box in enumerate(picture.boxes)
+    ]
+    repeated = Picture(picture.wires, picture.layers * times, tuple(copies))
+    metrics = Metrics(lambda box: 5, len, gutter=1, frame=1, margin=2)
+    layout = lay_out(repeated, metrics, width)
+    headings = [heading for band in layout.bands for heading in band.headings if heading]
+    assert len({heading.text for heading in headings}) <= picture.layers + 1
+    shown = [name for band in layout.bands for placed in band.boxes for name in placed.box.names]
+    assert sorted(shown) == sorted(name for box in copies for name in box.names)
+
+
+def test_a_fold_is_framed() -> None:
+    """Repeats stand in a frame that says how many there are and which."""
+    boxes = [Box(label, (0,), 2 * n + k) for n in range(12) for k, label in enumerate(("A", "B"))]
+    picture = Picture(1, 25, (*boxes, Box("Out", (0,), 24)))
+    assert to_text(picture) == (
+        "    ┌╌╌ x12 ╌╌┐\n    ╎ L0  L1  ╎  L24\nw0  ╎─[A]─[B]─┼─[Out]─\n    └╌╌╌╌╌╌╌╌╌┘\n"
+    )
+
+
+# -- the pieces of a layout ------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 3), max_size=40))
+def test_folds(looks: list[int]) -> None:
+    """Folds stand apart, each is a block that truly repeats, and each saves more than its frame."""
+    found = folds(looks)
+    assert all(a.stop <= b.start for a, b in pairwise(found))
+    for fold in found:
+        block = looks[fold.start : fold.start + fold.period]
+        assert looks[fold.start : fold.stop] == block * fold.times
+        assert len(block) * (fold.times - 1) > 1
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=5, unique=True), st.integers(3, 30))
+def test_folds_find_a_plain_repeat(block: list[int], times: int) -> None:
+    """A block between others is found whole."""
+    assert [(f.start, f.period, f.times) for f in folds([7, *block * times, 8])] == [
+        (1, len(block), times)
+    ]
+
+
+@given(st.lists(st.sets(st.integers(0, 7), min_size=1).map(lambda s: tuple(sorted(s)))))
+def test_row_order(supports: list[tuple[int, ...]]) -> None:
+    """The rows are the wires, and never more wires are passed over than in the order of numbers."""
+
+    def passed(order: tuple[int, ...]) -> int:
+        spans = [[order.index(w) for w in s] for s in supports]
+        return sum(max(rows) - min(rows) + 1 - len(rows) for rows in spans)
+
+    found = row_order(range(8), supports)
+    assert sorted(found) == list(range(8))
+    assert passed(found) <= passed(tuple(range(8)))
+
+
+def test_row_order_brings_nested_supports_together() -> None:
+    """Where supports are nested or disjoint, no wire is passed over."""
+    assert row_order(range(6), [(0, 5), (1, 3), (0, 2, 5)]) == (0, 5, 2, 1, 3, 4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)).map(lambda t: (t[0], sum(t)))))
+def test_slots(spans: list[tuple[int, int]]) -> None:
+    """Boxes in one column do not overlap, and there are only as many columns as overlaps demand."""
+    found = slots(spans)
+    for k, (top, bottom) in enumerate(spans):
+        for other in range(k):
+            if found[other] == found[k]:
+                assert spans[other][1] < top or bottom < spans[other][0]
+    depth = max((sum(t <= row <= b for t, b in spans) for row in range(14)), default=0)
+    assert len(set(found)) == depth
+
+
+def test_pictures_refuse_nonsense() -> None:
+    """Boxes of one layer never share a wire, and lie inside the picture."""
+    with pytest.raises(SchedError, match="'B' of layer 0 share wire 1"):
+        Picture(3, 1, (Box("A", (0, 1), 0), Box("B", (1, 2), 0)))
+    with pytest.raises(SchedError, match="outside"):
+        Picture(1, 1, (Box("A", (0,), 1),))
+    with pytest.raises(SchedError, match="ascending"):
+        Box("A", (1, 0), 0)
+    with pytest.raises(SchedError, match="ascending"):
+        Box("A", (), 0)
+    with pytest.raises(SchedError, match="1 headings for 2 layers"):
+        Picture(1, 2, (), headings=("L0",))
+
+
+# -- what does not fit -----------------------------------------------------------------------------
+
+
+def test_wires_beyond_the_cap() -> None:
+    """Wires beyond 64 are left out, a line says how many, and a box over them stays open below."""
+    boxes = (Box("Split", tuple(range(70)), 0, "join"), Box("Neg", (68,), 1), Box("Abs", (0,), 1))
+    drawing = to_text(Picture(70, 2, boxes))
+    assert sum(line.startswith("w") for line in drawing.split("\n")) == 64
+    assert "… not drawn: 6 more wires (w64 to w69), and 1 box on them alone\n" in drawing
+    assert "└┄┄┄┄┄┄┄┘" in drawing
+    assert "Neg" not in drawing
+    assert "Neg" in to_text(Picture(70, 2, boxes), max_wires=70)
+
+
+def test_layers_beyond_the_cap() -> None:
+    """Layers beyond the cap are left out and named, and wires that go on say so."""
+    boxes = tuple(Box(f"N{n}", (0,), n) for n in range(9))
+    drawing = to_text(Picture(1, 9, boxes), max_layers=3)
+    assert drawing == (
+        "     L0   L1   L2\nw0 ─[N0]─[N1]─[N2]─┄\n\n… not drawn: 6 more layers (L3 to L8)\n"
+    )
+
+
+def test_bands_are_labelled() -> None:
+    """What does not fit goes on below, and each part says which layers it shows."""
+    boxes = tuple(Box(f"Op{n}", (n % 2,), n) for n in range(8))
+    drawing = to_text(Picture(2, 8, boxes), width=40)
+    assert re.findall(r"── (.*) ──", drawing) == ["L0 to L4", "L5 to L7"]
+    first, second = drawing.split("\n\n")
+    assert first.endswith("┄")
+    assert all(line[2] == "┄" for line in second.split("\n") if line.startswith("w"))
+
+
+# -- names are hostile -----------------------------------------------------------------------------
+
+HOSTILE = st.text(max_size=60) | st.sampled_from(
+    [
+        "\x1b[2J\x1b]0;owned\x07",
+        "a\r\nb\u2028c",
+        "\u202eevil",
+        "A" * 10_000,
+        "",
+        "\ud800",
+        "\x00\x7f\x9b",
+    ]
+)
+
+
+@given(HOSTILE, st.integers(3, 30), st.booleans())
+def test_harmless(text: str, limit: int, ascii_only: bool) -> None:
+    """What is left of any text is one printable line of at most that width, and stays as it is."""
+    safe = harmless.harmless(text, limit, ascii_only)
+    assert safe.isprintable()
+    assert cell_len(safe) <= limit
+    assert not ascii_only or safe.isascii()
+    assert harmless.harmless(safe, limit, ascii_only) == safe
+
+
+@given(st.lists(HOSTILE, min_size=3, max_size=3), HOSTILE, st.booleans())
+def test_hostile_names_in_text(labels: list[str], title: str, ascii_only: bool) -> None:
+    """Whatever the names, a drawing has as many boxes and lines as with tame ones."""
+    tame = Picture(2, 2, (Box("A", (0,), 0), Box("B", (1,), 0), Box("C", (0, 1), 1, "join")), "t")
+    boxes = tuple(replace(b, label=text) for b, text in zip(tame.boxes, labels, strict=True))
+    drawing = to_text(replace(tame, boxes=boxes, title=title or "t"), ascii_only=ascii_only)
+    plain = to_text(tame, ascii_only=ascii_only)
+    assert all(line.isprintable() for line in drawing.split("\n"))
+    assert drawing.count("\n") == plain.count("\n")
+    for sign in "[]|" if ascii_only else "[]┌┐└┘┤├":
+        assert drawing.split("\n", 1)[1].count(sign) == plain.count(sign)
+
+
+@given(HOSTILE, HOSTILE, HOSTILE)
+def test_hostile_names_in_svg(label: str, name: str, title: str) -> None:
+    """Whatever the names, a picture is well-formed XML without foreign elements, and stays small."""
+    spoiled = "</title><script>alert(1)</script>" + name
+    box = Box(label + "<b>&", (0,), 0, names=(name, spoiled) * 9)
+    svg = to_svg(Picture(1, 1, (box,), title))
+    tags = {element.tag for element in ElementTree.fromstring(svg).iter()}
+    assert tags <= {SVG + t for t in ("svg", "title", "style", "rect", "g", "text", "line")}
+    assert len(svg) < 6000
+    assert "<script" not in page(svg, spoiled)
+
+
+# -- SVG -------------------------------------------------------------------------------------------
+
+
+@given(pictures(), st.integers(1, 1500))
+def test_svg_boxes(picture: Picture, width: int) -> None:
+    """Each box stands there once, over the rows of its wires and no others on its edges, apart from all."""
+    root = ElementTree.fromstring(to_svg(picture, width=width, fold=False))
+    boxes = root.findall(f"{SVG}g[@data-layer]")
+    found = [(int(g.attrib["data-layer"]), g.attrib["data-wires"]) for g in boxes]
+    assert sorted(found) == sorted((b.layer, " ".join(map(str, b.wires))) for b in picture.boxes)
+
+    rows: dict[str, list[float]] = {}
+    for text in root.findall(f"{SVG}text"):
+        if re.fullmatch(r"w\d+", text.text or ""):
+            rows.setdefault((text.text or "")[1:], []).append(float(text.attrib["y"]) - 4)
+    areas = []
+    for group in boxes:
+        rect = group.find(f"{SVG}rect")
+        assert rect is not None
+        x, y, w, h = (float(rect.attrib[k]) for k in ("x", "y", "width", "height"))
+        areas.append((x, y, x + w, y + h))
+        mine = [
+            [r for r in rows[wire] if y < r < y + h] for wire in group.attrib["data-wires"].split()
+        ]
+        assert all(len(hits) == 1 for hits in mine)
+        assert min(r for (r,) in mine) - y == y + h - max(r for (r,) in mine)
+    for k, a in enumerate(areas):
+        assert not any(
+            a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for b in areas[:k]
+        )
+
+
+def test_svg_needs_no_style_sheet() -> None:
+    """Colours and anchors are attributes; kinds differ in more than colour; hovers list the nodes."""
+    boxes = (
+        Box("MatMul", (0,), 0, "batched", 4, ("m", *(f"heads.{n}/MatMul" for n in range(20)))),
+        Box("Split", (0, 1), 1, "join"),
+        Box("Concat", (0, 1), 2, "view"),
+    )
+    root = ElementTree.fromstring(to_svg(Picture(2, 3, boxes)))
+    for tag in ("rect", "text"):
+        assert all("fill" in e.attrib for e in root.iter(SVG + tag))
+    assert all("stroke" in e.attrib for e in root.iter(SVG + "line"))
+    batched, join, view = root.findall(f"{SVG}g[@data-layer]")
+    hover = batched.findtext(f"{SVG}title") or ""
+    assert hover.split("\n")[:3] == ["MatMul x4", "m", "heads.0/MatMul"]
+    assert hover.endswith("and 13 more")
+    looks = []
+    for group in (batched, join, view):
+        rect = group.find(f"{SVG}rect")
+        assert rect is not None
+        looks.append(
+            (rect.attrib["stroke-width"], rect.get("stroke-dasharray"), rect.attrib["fill"])
+        )
+    assert len(set(looks)) == 3
+
+
+def test_a_page_stands_alone() -> None:
+    """A page has the picture, a dark mode, and fetches and runs nothing."""
+    text = page(to_svg(Picture(1, 1, (Box("A", (0,), 0),), "t")), "t")
+    assert "prefers-color-scheme: dark" in text
+    assert "<svg" in text
+    assert set(re.findall(r"https?://[^\"]*", text)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"<script|<link|@import|url\(|src=|href=", text)
+
+
+# -- from models to pictures -----------------------------------------------------------------------
+
+
+def chain(blocks: int) -> ModelProto:
+    """Blocks of Split, two MatMul and Concat, one after the other."""
+    weight = numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
+    nodes: list[NodeProto] = []
+    value = "x"
+    for n in range(blocks):
+        a, b, p, q = (f"{letter}{n}" for letter in "abpq")
+        nodes += [
+            helper.make_node("Split", [value], [a, b], name=f"split{n}", axis=1, num_outputs=2),
+            helper.make_node("MatMul", [a, "w"], [p], name=f"left{n}"),
+            helper.make_node("MatMul", [b, "w"], [q], name=f"right{n}"),
+            helper.make_node("Concat", [p, q], [f"y{n}"], name=f"join{n}", axis=1),
+        ]
+        value = f"y{n}"
+    return whole(nodes, value, [weight])
+
+
+def whole(nodes: list[NodeProto], output: str, weights: list[TensorProto]) -> ModelProto:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])
+    y = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["n", 8])
+    graph = helper.make_graph(nodes, "tiny", [x], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def rewritten(notes: list[tuple[str, str | None]]) -> ModelProto:
+    """A row of nodes, op type and the note of what each stands for."""
+    nodes = []
+    for n, (op_type, note) in enumerate(notes):
+        reads = [f"v{n - 1}" if n else "x"] + ["w"] * (op_type == "MatMul")
+        node = helper.make_node(op_type, reads, [f"v{n}"], name=f"n{n}")
+        if note is not None:
+            node.metadata_props.add(key="onnx_sched.members", value=note)
+        nodes.append(node)
+    weight = numpy_helper.from_array(np.eye(8, dtype=np.float32), "w")
+    return whole(nodes, f"v{len(notes) - 1}", [weight])
+
+
+def picture_of(model: ModelProto) -> Picture:
+    return before(analyse(files.Source(model, None)))
+
+
+def test_before() -> None:
+    """Each op is a box on the wires and in the layer of its annotation; a join has several wires."""
+    source = files.read(MODELS / "headlocal_transformer.onnx")
+    analysis = analyse(source)
+    picture = before(analysis)
+    annotation = analysis.annotation
+    expected = [
+        (analysis.graph.nodes[k].name, annotation.wires[k], f"L{annotation.layers[k]}")
+        for k in annotation.ops
+    ]
+    assert [(b.names[0], b.wires, picture.heading(b.layer)) for b in picture.boxes] == expected
+    assert {(b.kind, len(b.wires) > 1) for b in picture.boxes} == {("op", False), ("join", True)}
+
+
+def test_views_stand_between_layers() -> None:
+    """A Concat that the next Split undoes is drawn thin, in a column that is no layer."""
+    picture = picture_of(chain(2))
+    assert [h or "-" for h in picture.headings] == ["L0", "L1", "-", "-", "L2", "L3"]
+    assert [(b.label, b.layer) for b in picture.boxes if b.kind == "view"] == [
+        ("Concat", 2),
+        ("Split", 3),
+    ]
+
+
+def test_constants_are_not_drawn() -> None:
+    """What is known before anything runs is not in the circuit."""
+    analysis = analyse(files.read(MODELS / "exported_transformer.onnx"))
+    working = sorted(n.op_type for n in analysis.graph.nodes if n.op_type != "Constant")
+    assert len(working) < len(analysis.graph.nodes)
+    assert sorted(box.label for box in before(analysis).boxes) == working
+
+
+def test_batched_nodes_are_marked() -> None:
+    """A node that notes its members is batched; one that only brings the lanes together is not."""
+    pairs = json.dumps(["0/MatMul", "0/Add", "1/MatMul", "1/Add", "2/MatMul", "2/Add"])
+    moved = json.dumps(["0/Transpose", "1/Transpose"])
+    model = rewritten(
+        [
+            ("Flatten", pairs),
+            ("MatMul", pairs),
+            ("Relu", '["a", "b"]'),
+            ("Transpose", moved),
+            ("Neg", None),
+        ]
+    )
+    found = [(b.label, b.kind, b.lanes) for b in after(model).boxes]
+    assert found == [
+        ("Flatten", "op", 1),
+        ("MatMul", "batched", 3),
+        ("Relu", "batched", 2),
+        ("Transpose", "batched", 2),
+        ("Neg", "op", 1),
+    ]
+    assert after(model).boxes[2].names == ("n2", "a", "b")
+
+
+@pytest.mark.parametrize("note", ["", "[", "7", '{"a": 1}', "[1, 2]", "[" * 100_000, "[]"])
+def test_a_broken_note_marks_nothing(note: str) -> None:
+    """A note that is no list of names is somebody else's: the node is drawn as it is."""
+    (box,) = after(rewritten([("Relu", note)])).boxes
+    assert (box.kind, box.lanes) == ("op", 1)
+
+
+def test_lanes_of() -> None:
+    """The original tells how many lanes the members are; else alternating names do; else all count."""
+    qkv = [f"{h}/{p}" for h in "01" for p in ("q", "k", "v")]
+    assert lanes_of(qkv) == 6
+    assert lanes_of(qkv, dict(zip(qkv, (1, 1, 2, 3, 3, 4), strict=True))) == 4
+    assert lanes_of(qkv, {"0/q": 1}) == 6
+    assert lanes_of(["0/MatMul_1", "0/Add_1", "1/MatMul_2", "1/Add_2"]) == 2
+    assert lanes_of(["0/Relu", "1/Relu", "2/Relu", "3/Relu"]) == 4
+
+
+def test_lanes_with_and_without_the_original() -> None:
+    """In the grouped MLP every batched node stands for its 4 groups, whether or not the original is there."""
+    path = MODELS / "grouped_mlp.onnx"
+    model = onnx_sched.optimize(path, choose="always", check=False).proto
+    for picture in (after(model), after(model, analyse(files.read(path)))):
+        assert {b.lanes for b in picture.boxes if b.kind == "batched"} == {4}
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def command(output: Path | None, *, width: int | None = None, after: bool = False) -> str:
+    return draw(MODELS / "mmoe.onnx", output=output, ascii_only=False, width=width, after=after)
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"), [("a.txt", "mmoe.onnx: "), ("a.SVG", "<svg "), ("a.html", "<!DOCTYPE html>")]
+)
+def test_the_suffix_decides(tmp_path: Path, name: str, begin: str) -> None:
+    """The file holds what the function returns, in the form that the suffix names."""
+    drawing = command(tmp_path / name)
+    assert drawing.startswith(begin)
+    assert (tmp_path / name).read_text(encoding="utf-8") == drawing
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["a.png", "a", "a.onnx"])
+def test_other_suffixes_are_refused(tmp_path: Path, name: str) -> None:
+    """A form that is not there is a usage error, before the model is read."""
+    with pytest.raises(UsageError, match="a drawing has no form"):
+        draw(Path("none.onnx"), output=tmp_path / name, ascii_only=False, width=None, after=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_narrow() -> None:
+    """A width that no label fits into is a usage error."""
+    with pytest.raises(UsageError, match="--width 39"):
+        command(None, width=39)
+
+
+def test_the_terminal_gives_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a width the lines are as wide as the terminal allows."""
+    monkeypatch.setenv("COLUMNS", "90")
+    narrow = max(map(cell_len, command(None).split("\n")))
+    monkeypatch.setenv("COLUMNS", "130")
+    assert narrow <= 90 < max(map(cell_len, command(None).split("\n"))) <= 130
+
+
+def test_after_draws_what_would_be_written(tmp_path: Path) -> None:
+    """`after` shows batched nodes where something is batched, and says so where nothing is."""
+    path = MODELS / "grouped_mlp.onnx"
+    drawing = draw(path, output=None, ascii_only=False, width=120, after=True, choose="always")
+    assert "▐MatMul x4▌" in drawing
+    plain = tmp_path / "plain.onnx"
+    plain.write_bytes(rewritten([("Relu", None)]).SerializeToString())
+    unchanged = draw(plain, output=None, ascii_only=False, width=120, after=True, choose="always")
+    assert unchanged.startswith("plain.onnx: 1 op, 1 wire, 1 layer (left as it is)\n")
+
+
+def test_the_input_is_never_overwritten(tmp_path: Path) -> None:
+    """A drawing over its own model is refused, even where the model's name asks for it."""
+    model = tmp_path / "model.svg"
+    model.write_bytes(rewritten([("Relu", None)]).SerializeToString())
+    with pytest.raises(UsageError, match="the input itself"):
+        draw(model, output=model, ascii_only=False, width=None, after=False)
+
+
+# -- golden drawings -------------------------------------------------------------------------------
+
+
+def golden() -> dict[str, str]:
+    """File name and drawing; `python -m tests.test_drawing` writes them anew."""
+    drawings = {}
+    for name in ("grouped_mlp", "headlocal_transformer", "mmoe"):
+        path = MODELS / f"{name}.onnx"
+        analysis = analyse(files.read(path))
+        model = onnx_sched.optimize(path, choose="always", check=False).proto
+        for when, picture in (("before", before(analysis)), ("after", after(model, analysis))):
+            drawings[f"{name}.{when}.txt"] = to_text(picture, width=140)
+            drawings[f"{name}.{when}.80.txt"] = to_text(picture, width=80)
+            drawings[f"{name}.{when}.ascii.txt"] = to_text(picture, width=140, ascii_only=True)
+    for name, blocks in (("split_matmul_concat", 1), ("views", 2)):
+        drawings[f"{name}.txt"] = to_text(picture_of(chain(blocks)))
+        drawings[f"{name}.ascii.txt"] = to_text(picture_of(chain(blocks)), ascii_only=True)
+    return drawings
+
+
+@pytest.fixture(scope="module", name="drawings")
+def _drawings() -> dict[str, str]:
+    return golden()
+
+
+def test_golden_files(drawings: dict[str, str]) -> None:
+    """There is one file for each drawing, and no other."""
+    assert sorted(p.name for p in GOLDEN.glob("*.txt")) == sorted(drawings)
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in GOLDEN.glob("*.txt")))
+def test_golden(drawings: dict[str, str], name: str) -> None:
+    """Drawings are as they were looked at and found right (`python -m tests.test_drawing` renews them)."""
+    assert drawings[name] == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("module", [circuit_view, folding, harmless])
+def test_docstrings(module: object) -> None:
+    """Examples in docstrings are true."""
+    result = doctest.testmod(module)  # type: ignore[arg-type]
+    assert result.attempted
+    assert not result.failed
+
+
+if __name__ == "__main__":
+    for stale in GOLDEN.glob("*.txt"):
+        stale.unlink()
+    for file_name, text in golden().items():
+        (GOLDEN / file_name).write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{GOLDEN / file_name}\n")
