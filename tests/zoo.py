@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto
@@ -21,7 +22,7 @@ Sizes = dict[str, int]
 W44, W46, W64 = numbers(4, 4, seed=1), numbers(4, 6, seed=2), numbers(6, 4, seed=3)
 ROW4, ROW6 = numbers(4, seed=4), numbers(6, seed=5)
 
-_TEXTS: Mapping[str, tuple[str, dict[str, Array], int]] = {
+_TEXTS: Mapping[str, tuple[str, dict[str, Any], int]] = {
     "elementwise": (
         "(float[N,4] x, float[N,1] c, float[4] r) => (float[] y) "
         "{ a = Add(x, c) b = Mul(a, r) d = Sub(c, r) e = Sum(a, b, d) y = Where(m, e, x) m = Less(a, d) }",
@@ -44,7 +45,7 @@ _TEXTS: Mapping[str, tuple[str, dict[str, Array], int]] = {
     "batched product": (
         "(float[B,S,4] x, float[B,1,4,S] z) => (float[] y) "
         "{ a = MatMul(x, w) b = Transpose<perm=[0,2,1]>(a) c = MatMul(a, b) y = Softmax<axis=-1>(c) "
-        "d = MatMul(z, x) e = Einsum<equation=\"bsk,btk->bst\">(x, a) }",
+        'd = MatMul(z, x) e = Einsum<equation="bsk,btk->bst">(x, a) }',
         {"w": W44},
         17,
     ),
@@ -102,7 +103,7 @@ _TEXTS: Mapping[str, tuple[str, dict[str, Array], int]] = {
             f = Cast<to=6>(n1)
             g = Cast<to=7>(f)
             z = ConstantOfShape(g)
-            full = Expand(z, s)
+            full = Expand(n1, s)
         }""",
         {"zero": np.int64(0), "one": np.int64(1), "two": np.int64(2), "ax": ints(0), "e1": ints(1)},
         17,
@@ -201,13 +202,14 @@ _TEXTS: Mapping[str, tuple[str, dict[str, Array], int]] = {
         17,
     ),
     "by inputs": (
-        """(float[N,4] x, float[N,4] z, int64[2] s, int64[2] t, int64[1] i, int64[1] j,
-            int64 k, int64 l) => (float[] y, float[] w)
+        """(float[N,4] x, float[N,4] z, int64[2] s, int64[2] t, int64[2] e, int64[2] f,
+            int64[1] i, int64[1] j, int64 k, int64 l) => (float[] y, float[] w)
         {
-            y = Reshape(x, s) w = Reshape(x, t) a = Expand(u, s) b = Expand(u, t) c = Tile(x, s)
-            d = Slice(x, i, far) e = Slice(x, j, far) f = Range(nought, k, one) g = Range(nought, l, one)
-            h = ConstantOfShape(s) m = ConstantOfShape(t) n = OneHot(o, i, v) p = OneHot(o, j, v)
-            q, r = TopK(x, i) aa, ab = TopK(x, j) ac = Slice(z, i, far) ad = Reshape(z, s)
+            y = Reshape(x, s) w = Reshape(x, t) a = Expand(u, e) b = Expand(u, f) c = Tile(x, e)
+            d = Slice(x, i, far) g = Slice(x, j, far) h = Range(nought, k, one)
+            m = Range(nought, l, one) n = ConstantOfShape(e) p = ConstantOfShape(f)
+            q = OneHot(o, i, v) r = OneHot(o, j, v) aa, ab = TopK(x, i) ac, ad = TopK(x, j)
+            ae = Slice(z, i, far) af = Reshape(z, s)
         }""",
         {
             "u": np.ones((1, 1), np.float32),
@@ -335,8 +337,8 @@ RANDOM = frozenset({"draws", "near_training_dropout"})
 _FED: Mapping[str, tuple[dict[str, Array], ...]] = MappingProxyType(
     {
         "by inputs": (
-            {"s": ints(2, -1), "t": ints(4, -1), "i": ints(1), "j": ints(2)}
-            | {"k": np.array(3), "l": np.array(5)},
+            {"s": ints(2, -1), "t": ints(4, -1), "e": ints(2, 3), "f": ints(3, 2)}
+            | {"i": ints(1), "j": ints(2), "k": np.array(3), "l": np.array(5)},
         ),
     }
 )
@@ -355,7 +357,7 @@ def model(name: str) -> ModelProto:
 def sightings(name: str) -> tuple[tuple[Sizes, dict[str, Array]], ...]:
     """The sizes of the inputs and all values of a model, for several runs."""
     proto = model(name)
-    found = []
+    found: list[tuple[Sizes, dict[str, Array]]] = []
     for sizes in bindings(open_sizes(proto), (2, 5, 7), (6, 4, 9), (8, 8, 8)):
         fed = feeds(proto, seed=len(found), **sizes)
         for extra in _FED.get(name, ()):

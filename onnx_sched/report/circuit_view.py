@@ -62,8 +62,9 @@ def lanes_of(members: Sequence[str], units: Mapping[str, int] | None = None) -> 
     if units is not None and all(name in units for name in members):
         return len({units[name] for name in members})
     kinds = [_letters(name) for name in members]
-    pairs = len(kinds) % 2 == 0 and len(set(kinds[::2])) == len(set(kinds[1::2])) == 1
-    return len(kinds) // 2 if pairs and kinds[0] != kinds[1] else len(kinds)
+    first, second = set(kinds[::2]), set(kinds[1::2])
+    pairs = len(kinds) >= 4 and len(kinds) % 2 == 0 and len(first) == len(second) == 1
+    return len(kinds) // 2 if pairs and first != second else len(kinds)
 
 
 def _letters(name: str) -> str:
