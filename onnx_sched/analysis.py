@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from onnx_sched import files
@@ -39,12 +39,17 @@ class Analysis:
         }
 
 
-def analyse(source: files.Source) -> Analysis:
+def analyse(source: files.Source, *, nonempty: bool = False) -> Analysis:
     """Read a model's structure.
+
+    Args:
+        source: The model.
+        nonempty: A promise that no batch is empty.
 
     Raises:
         ModelError: If its nodes form a cycle.
     """
     graph = view(source.model)
     values = study(graph, partial(files.constant, source))
-    return Analysis(source, graph, values, annotate(graph, values), normalise(graph, values))
+    circuit = replace(normalise(graph, values), nonempty=nonempty)
+    return Analysis(source, graph, values, annotate(graph, values), circuit)

@@ -23,13 +23,15 @@ from onnx_sched.plan import Group
 from onnx_sched.runtime import RuntimeRefused
 from onnx_sched.variants import Explorer, Variant, formed
 
-SLOWER = 1 / 1.02
-"""A variant is slower if the whole interval of its speed-up lies below this."""
+SAFE = 1 / 1.02
+"""A variant is safe under a condition if the whole interval of its speed-up lies above this."""
 
 ROUNDS = 20
 """Samples of every runner that are taken at a time."""
 
-MOST_ROUNDS = 80
+MOST_ROUNDS = 160
+"""Samples after which a close race is over; who is not safe by then has lost."""
+
 CANDIDATES = 3
 TRIALS = 40
 
@@ -134,7 +136,7 @@ class Chooser:
             seen = self.values(names, condition.feeds)
             for k, speedup in self._heat(cut, sorted(alive), seen, condition).items():
                 results[k].append(speedup)
-                if speedup.high < SLOWER:
+                if speedup.low < SAFE:
                     alive.discard(k)
             alive &= {k for k in alive if len(results[k]) > 0}
         whole = [k for k in sorted(alive) if len(results[k]) == len(self.conditions())]
@@ -175,7 +177,7 @@ class Chooser:
             race.run(ROUNDS)
             speedups = {k: race.speedup(*pair) for k, pair in lanes.items()}
             pairs = min(s.pairs for s in speedups.values())
-            if all(map(_settled, speedups.values())) or pairs >= MOST_ROUNDS:
+            if all(map(settled, speedups.values())) or pairs >= MOST_ROUNDS:
                 return speedups
             if time.monotonic() > self.deadline:
                 return speedups
@@ -205,15 +207,17 @@ def saved(speedups: Sequence[Speedup], rivals: Iterable[Sequence[Speedup]]) -> f
     )
 
 
-def _settled(speedup: Speedup) -> bool:
-    """Whether more pairs would hardly change the verdict."""
-    return speedup.low > 1 or speedup.high < SLOWER or (speedup.low > 0.99 and speedup.high < 1.01)
+def settled(speedup: Speedup) -> bool:
+    """Whether more pairs would hardly change the verdict: safe, or surely not."""
+    if speedup.pairs < 2 * ROUNDS:
+        return False
+    return speedup.high < SAFE or (speedup.low > SAFE and (speedup.low > 1 or speedup.high < 1.03))
 
 
 def _why(conditions: Sequence[Condition], speedups: Sequence[Speedup]) -> str:
     """Why no variant was kept, in words."""
     for condition, speedup in zip(conditions, speedups, strict=False):
-        if speedup.high < SLOWER:
+        if speedup.low < SAFE:
             return (
                 f"measured {speedup.ratio:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}] "
                 f"at {condition.label}"

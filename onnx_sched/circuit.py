@@ -68,12 +68,14 @@ class Circuit:
         values: What is known about values.
         units: In topological order; `units[k].number == k`.
         preds: By unit: the units that must run before it, ascending.
+        nonempty: A promise that no size known only at run time is 0.
     """
 
     graph: Graph
     values: Values
     units: tuple[Unit, ...]
     preds: tuple[tuple[int, ...], ...]
+    nonempty: bool = False
 
     @cached_property
     def maker(self) -> dict[str, Unit]:

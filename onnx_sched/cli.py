@@ -34,6 +34,9 @@ class Sched(click.Group):
         """Run a command."""
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted: nothing was written", err=True)
+            ctx.exit(130)
         except SchedError as error:
             click.echo(f"error: {error}", err=True)
             if error.hint:
@@ -104,6 +107,38 @@ def choices(command: F) -> F:
             metavar="GLOB",
             help="Leave nodes alone, by name.",
         ),
+        click.option(
+            "--threads",
+            multiple=True,
+            type=click.IntRange(0),
+            default=(1, 0),
+            show_default=True,
+            help="Threads at which it must not be slower; 0: the runtime's choice. Repeatable.",
+        ),
+        click.option(
+            "--time-limit",
+            type=click.FloatRange(0),
+            default=60.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="Measure no longer than this.",
+        ),
+        click.option(
+            "--max-activation",
+            type=click.FloatRange(1),
+            default=1.25,
+            show_default=True,
+            metavar="FACTOR",
+            help="Largest growth of the activations' peak (16 MiB are always allowed).",
+        ),
+        click.option(
+            "--plan",
+            type=click.Path(path_type=Path),
+            help="Carry out a saved plan; nothing is measured.",
+        ),
+        click.option(
+            "--save-plan", type=click.Path(path_type=Path), help="Write the plan to a file."
+        ),
         click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
         click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
     )
@@ -170,8 +205,15 @@ def _run(model: Path, given: dict[str, Any]) -> Result:
         skip_ops=given["skip_ops"],
         skip_nodes=given["skip_nodes"],
         nonempty=given["nonempty"],
+        threads=given["threads"],
+        time_limit=given["time_limit"],
+        max_activation=given["max_activation"],
+        plan=given["plan"],
     )
-    return pipeline.optimize(model, options)
+    result = pipeline.optimize(model, options)
+    if given["save_plan"] is not None:
+        result.save_plan(given["save_plan"])
+    return result
 
 
 def _print_json(result: Result) -> None:

@@ -33,6 +33,7 @@ class Options:
         nonempty: A promise that no batch is empty.
         threads: Numbers of threads at which it must not be slower; 0 is what the runtime takes.
         time_limit: Seconds after which nothing more is measured.
+        plan: A plan file to carry out instead of deciding.
         max_activation: How much larger the peak of activations may get, as a factor.
     """
 
@@ -51,6 +52,7 @@ class Options:
     threads: Sequence[int] = (1, 0)
     time_limit: float = 60.0
     max_activation: float = 1.25
+    plan: Path | None = None
 
 
 def skipper(options: Options, circuit: Circuit) -> Callable[[Unit], bool]:

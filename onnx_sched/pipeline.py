@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from onnx_sched import files
+from onnx_sched import files, plan_file
 from onnx_sched.agree import Agreement
 from onnx_sched.analysis import Analysis, analyse
 from onnx_sched.choose import Chooser
@@ -23,7 +23,13 @@ from onnx_sched.options import Options, skipper
 from onnx_sched.passes.assemble import assemble, doubled
 from onnx_sched.passes.rewrite import Rewritten, rewrite
 from onnx_sched.plan import Plan, Refusal
-from onnx_sched.planner import Draft, measured_plan, modelled_plan, without_region
+from onnx_sched.planner import (
+    Draft,
+    measured_plan,
+    modelled_plan,
+    replayed_plan,
+    without_region,
+)
 from onnx_sched.profiling import Profile
 from onnx_sched.provider import SelectedProvider, select_provider
 from onnx_sched.report.build import Findings, build
@@ -45,19 +51,17 @@ def optimize(model: ModelProto | Path | str | gs.Graph, options: Options) -> Res
     begin = time.perf_counter()
     source, convert = take(model)
     provider = select_provider(options.provider) if options.check else None
-    analysis = analyse(source)
+    replayed = plan_file.read(options.plan) if options.plan is not None else None
+    nonempty = options.nonempty or bool(replayed and replayed.get("nonempty"))
+    analysis = analyse(source, nonempty=nonempty)
     with tempfile.TemporaryDirectory(prefix="onnx_sched_") as folder:
-        run = _Run(
-            analysis,
-            options,
-            provider,
-            Trial(Path(folder), source, options, provider.name if provider else ""),
-        )
-        run.decide()
+        trial = Trial(Path(folder), source, options, provider.name if provider else "")
+        run = _Run(analysis, options, provider, trial)
+        run.decide(replayed)
         run.settle()
     findings = replace(run.findings, seconds=round(time.perf_counter() - begin, 3))
     report = build(analysis, run.plan, run.rewritten, findings)
-    return Result(run.plan, report, source, run.skeleton, run.fresh, convert)
+    return Result(run.plan, report, source, run.skeleton, run.fresh, convert, nonempty)
 
 
 def take(
@@ -101,13 +105,17 @@ class _Run:
         self.skeleton: ModelProto = analysis.source.model
         self.fresh: dict[str, Const] = {}
 
-    def decide(self) -> None:
-        """Make a plan and the graph that it asks for."""
+    def decide(self, replayed: dict[str, Any] | None) -> None:
+        """Make a plan, or take one from a file, and the graph that it asks for."""
         skip = skipper(self._options, self._analysis.circuit)
         opset = self._analysis.graph.opset
         if opset not in OPSETS:
             reason = f"opset {opset} is outside {OPSETS[0]} to {OPSETS[-1]}, whose forms are known"
             self.plan = Plan(refusals=(Refusal("S204", reason, ()),))
+            return
+        if replayed is not None and self._options.plan is not None:
+            plan = plan_file.to_plan(replayed, self._analysis.circuit, self._options.plan)
+            self._take(replayed_plan(self._analysis, plan, self._options.plan))
             return
         name = self._provider.name if self._provider else self._options.provider
         device = profile_for(name)
@@ -158,6 +166,8 @@ class _Run:
             path = self._trial.write(self.skeleton, self.fresh)
             self._check(path)
             if self.findings.agreement.verdict == "unvalidated" or not self.plan.groups:
+                return
+            if self._options.plan is not None:
                 return
             blame = self._too_large() or self._too_slow(path)
             if blame is None:

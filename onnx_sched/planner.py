@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from onnx_sched import levels
 from onnx_sched.analysis import Analysis
 from onnx_sched.choose import Chooser
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.cost import Device
+from onnx_sched.errors import UsageError
 from onnx_sched.find import Finder, heavy_regions, is_heavy, reductions, regions
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.passes.rules import rule_for
@@ -64,6 +66,21 @@ def measured_plan(analysis: Analysis, skip: Skip, chooser: Chooser) -> Draft:
             refusals += refuse(analysis, members, code, f"would not pay: {decision.reason}")
     rewritten, groups = made(analysis, regions(kept), refusals)
     return _draft(analysis, skip, level, groups, refusals, rewritten)
+
+
+def replayed_plan(analysis: Analysis, plan: Plan, path: Path) -> Draft:
+    """The graph that a plan from a file makes.
+
+    Raises:
+        UsageError: If the plan cannot be carried out on this model.
+    """
+    refusals: list[Refusal] = []
+    rewritten, groups = made(analysis, plan.groups, refusals)
+    if len(groups) < len(plan.groups):
+        reason = refusals[0].reason if refusals else "a group cannot be made"
+        raise UsageError(f"--plan {path} does not fit this model: {reason}", "Make a new one.")
+    kept = Plan(groups, reductions(analysis.circuit, groups), plan.refusals)
+    return Draft(kept, rewritten)
 
 
 def without_region(analysis: Analysis, plan: Plan, code: str, reason: str) -> Draft:

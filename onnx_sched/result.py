@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from onnx_sched import files
+from onnx_sched import files, plan_file
 from onnx_sched.constants import Const
 from onnx_sched.errors import ModelError
 from onnx_sched.plan import Plan
@@ -34,6 +34,7 @@ class Result:
     _skeleton: ModelProto
     _fresh: dict[str, Const] = field(repr=False)
     _convert: Callable[[ModelProto], Any] | None = None
+    _nonempty: bool = False
 
     @property
     def changed(self) -> bool:
@@ -68,6 +69,10 @@ class Result:
     def model(self) -> ModelProto | gs.Graph:
         """The resulting model, in the form in which the original was given."""
         return self._convert(self.proto) if self._convert else self.proto
+
+    def save_plan(self, path: Path | str) -> None:
+        """Write the plan; `--plan` carries it out again without measuring."""
+        Path(path).write_text(plan_file.to_json(self.plan, self._nonempty), "utf-8")
 
     def save(self, path: Path | str) -> None:
         """Write the model; it appears whole or not at all.

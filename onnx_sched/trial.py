@@ -11,7 +11,7 @@ from typing import Any
 from onnx import ModelProto
 
 from onnx_sched import agree, feeds, files, profiling
-from onnx_sched.choose import MOST_ROUNDS, ROUNDS, SLOWER, Condition
+from onnx_sched.choose import MOST_ROUNDS, ROUNDS, SAFE, Condition, settled
 from onnx_sched.constants import Const
 from onnx_sched.measure import Race, Speedup, runner
 from onnx_sched.options import Options
@@ -114,14 +114,13 @@ class Trial:
             while True:
                 race.run(ROUNDS)
                 speedup = race.speedup(0, 1)
-                sure = speedup.pairs >= 2 * ROUNDS and (speedup.low > 1 or speedup.high < SLOWER)
-                if sure or speedup.pairs >= MOST_ROUNDS or time.monotonic() > deadline:
+                if settled(speedup) or speedup.pairs >= MOST_ROUNDS or time.monotonic() > deadline:
                     break
             found.append((condition, speedup))
         return found
 
 
 def slower(raced: Sequence[tuple[Condition, Speedup]]) -> tuple[Condition, Speedup] | None:
-    """The condition under which a model lost most, if it lost under any."""
-    lost = [(c, s) for c, s in raced if s.high < SLOWER]
+    """The condition under which a model lost most, if it is not safe under all."""
+    lost = [(c, s) for c, s in raced if s.low < SAFE]
     return min(lost, key=lambda cs: cs[1].ratio, default=None)

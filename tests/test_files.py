@@ -103,7 +103,7 @@ def listing(folder: Path) -> dict[str, bytes]:
     }
 
 
-# -- reading what is no model ---------------------------------------------------------------------
+# -- reading what is no model -----------------------------------------------------------------------
 
 
 def no_graph() -> bytes:
@@ -190,7 +190,7 @@ def test_a_weight_that_does_not_fit_its_shape_is_refused(tmp_path: Path, size: i
         analyse(files.read(path))
 
 
-# -- reading external data ----------------------------------------------------------------------------
+# -- reading external data --------------------------------------------------------------------------
 
 
 def test_external_data_is_checked_but_not_read(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_linked_model_finds_its_own_data(tmp_path: Path) -> None:
     assert files.external_tensors(files.read(tmp_path / "alias" / "m.onnx").model)
 
 
-# -- constants -----------------------------------------------------------------------------------------
+# -- constants --------------------------------------------------------------------------------------
 
 TYPES = {
     "FLOAT": np.float32,
@@ -427,7 +427,7 @@ def test_every_tensor_is_met() -> None:
     assert files.size_inline(model) == sum(len(t.raw_data) for t in found)
 
 
-# -- writing ----------------------------------------------------------------------------------------------
+# -- writing ----------------------------------------------------------------------------------------
 
 
 class Stop(Exception):  # noqa: N818 - an interruption, not an error
@@ -690,7 +690,7 @@ def test_a_copy_never_overwrites_data_of_another_model(tmp_path: Path) -> None:
     assert sorted(listing(tmp_path / "out")) == ["copy.onnx", "m.data"]
 
 
-# -- targets ------------------------------------------------------------------------------------------------
+# -- targets ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

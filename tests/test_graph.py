@@ -80,7 +80,7 @@ def model_from(preds: Dag) -> ModelProto:
     return model_of(nodes, outputs=ends)
 
 
-# -- captures -------------------------------------------------------------------------------------
+# -- captures ---------------------------------------------------------------------------------------
 
 
 def test_captures_are_what_bodies_read_from_outside() -> None:
@@ -316,7 +316,7 @@ def test_viewing_changes_nothing(preds: Dag) -> None:
     assert model.SerializeToString(deterministic=True) == before
 
 
-# -- liveness and effects -----------------------------------------------------------------------------
+# -- liveness and effects ---------------------------------------------------------------------------
 
 
 @given(dags(), st.data())
@@ -409,7 +409,7 @@ def test_effects_keep_the_order_of_the_file() -> None:
     assert view(model_of(nodes)).preds == ((), (), (0, 1), (1,), (0, 2), (2, 3, 4))
 
 
-# -- names --------------------------------------------------------------------------------------------
+# -- names ------------------------------------------------------------------------------------------
 
 
 def full_model() -> ModelProto:

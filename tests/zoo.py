@@ -281,7 +281,7 @@ _TEXTS: Mapping[str, tuple[str, dict[str, Any], int]] = {
             a = Mul(w, two) b = Transpose(a) c = Softmax(b) d = Cast<to=10>(c) e = Cast<to=1>(d)
             f = ReduceMean<axes=[0]>(e) g = Sqrt(sq) sq = Mul(f, f) h = Tanh(g) i = Div(m, n)
             j = Mod(m, n) k = Cast<to=1>(i) l = Concat<axis=0>(h, f) o = Slice(l, i0, i1)
-            p = Gemm<alpha=0.5,transB=1>(w, w) q = Erf(w) r = Round(w) s = CumSum(w, i1)
+            p = Gemm<alpha=0.5,transB=1>(w, w) q = Erf(w) r = Round(w) s = CumSum(w, ax)
             t = Pad(w, pads) u = Clip(w, lo, two) v = Reshape(w, flat) aa = Squeeze(f, i0)
             ab = Where(ac, f, h) ac = Less(f, h) ad = ArgMax(w) ae = Expand(two, i4) af = Exp(w)
             ag = Sigmoid(w) ah = LayerNormalization(w, row) ai = Pow(w, two) aj = Gather(w, ad)
@@ -298,6 +298,7 @@ _TEXTS: Mapping[str, tuple[str, dict[str, Any], int]] = {
             "lo": np.float32(-0.5),
             "flat": ints(2, -1),
             "i4": ints(4),
+            "ax": np.int64(1),
             "row": ROW4,
         },
         17,

@@ -58,7 +58,6 @@ class Batch:
     circuit: Circuit
     store: Store
     emit: Emitter
-    nonempty: bool = False
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -132,7 +131,7 @@ class Batch:
 
     def columns(self, shape: Shape) -> Layout:
         """Channels first, with a spare pixel where there might be none."""
-        safe = self.nonempty or all(isinstance(d, int) and d > 0 for d in shape[:-1])
+        safe = self.circuit.nonempty or all(isinstance(d, int) and d > 0 for d in shape[:-1])
         return columns(len(shape), not safe)
 
     def put(self, layout: Layout, name: str, j: int = 0) -> None:

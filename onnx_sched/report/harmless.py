@@ -34,8 +34,8 @@ def harmless(text: str, limit: int, ascii_only: bool = False) -> str:
         limit: Cells of a terminal, at least 1 (3 in ASCII, to have room for "...").
         ascii_only: Whether characters outside ASCII become "?", too.
     """
-    line = " ".join(unicodedata.normalize("NFC", text[:_READ]).split())
-    safe = "".join(_printable(c, ascii_only) for c in line)
+    safe = "".join(_printable(c, ascii_only) for c in unicodedata.normalize("NFC", text[:_READ]))
+    safe = " ".join(safe.split())
     if len(text) <= _READ and cell_len(safe) <= limit:
         return safe
     return _cut(safe, limit, "..." if ascii_only else "…")
@@ -53,7 +53,9 @@ def label(text: str, limit: int, ascii_only: bool = False) -> str:
 
 
 def _printable(char: str, ascii_only: bool) -> str:
-    if " " <= char <= "~":
+    if char.isspace():
+        return " "
+    if " " < char <= "~":
         return char
     category = unicodedata.category(char)
     if category in ("Mn", "Me"):

@@ -154,7 +154,7 @@ def batched(groups: tuple[GroupRow, ...]) -> Table:
         table.add_row(
             Text("batched" if n == 0 else "", style="green"),
             times,
-            f"{lanes} {op_type} -> 1 ({form})",
+            Text(f"{lanes} {op_type} -> 1 ({form})"),
             Text(names(row.members), style="dim"),
         )
     return table
@@ -172,7 +172,7 @@ def left_alone(refusals: tuple[Refusal, ...]) -> Table:
         table.add_row(
             Text("left alone" if n == 0 else "", style="yellow"),
             refusal.code,
-            (count if refusal.nodes else "") + refusal.reason,
+            Text((count if refusal.nodes else "") + refusal.reason),
             Text(names(refusal.nodes), style="dim"),
         )
     return table
