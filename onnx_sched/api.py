@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from onnx import ModelProto
 
 from onnx_sched import pipeline
-from onnx_sched import provider as providers
 from onnx_sched.analysis import analyse
+from onnx_sched.judge import provider as providers
+from onnx_sched.judge.provider import ProviderStatus
 from onnx_sched.options import Choose, Options
-from onnx_sched.provider import ProviderStatus
 from onnx_sched.result import Result
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from onnx import AttributeProto
 from onnx_sched.analysis import Analysis
 from onnx_sched.cost import Device
 from onnx_sched.extract import Excerpt, excerpts
-from onnx_sched.measure import Race, Runner, Speedup, runner
+from onnx_sched.judge.measure import Race, Runner, Speedup, runner
+from onnx_sched.judge.runtime import RuntimeRefused
 from onnx_sched.plan import Group
-from onnx_sched.runtime import RuntimeRefused
 from onnx_sched.variants import Explorer, Variant, formed
 
 SAFE = 1 / 1.02

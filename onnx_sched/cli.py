@@ -189,7 +189,7 @@ def plan(model: Path, as_json: bool, quiet: bool, **given: Any) -> None:
 def _run(model: Path, given: dict[str, Any]) -> Result:
     """Turn flags into options, and run."""
     from onnx_sched import pipeline
-    from onnx_sched.feeds import parse_dims, parse_shape
+    from onnx_sched.judge.feeds import parse_dims, parse_shape
     from onnx_sched.options import Options
 
     options = Options(

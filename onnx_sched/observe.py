@@ -9,7 +9,7 @@ from typing import Any
 from onnx import ModelProto, ValueInfoProto
 
 from onnx_sched import files
-from onnx_sched.runtime import open_session, run
+from onnx_sched.judge.runtime import open_session, run
 
 
 @dataclass(frozen=True, slots=True)

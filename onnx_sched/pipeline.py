@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 from onnx import ModelProto
 
 from onnx_sched import files, plan_file
-from onnx_sched.agree import Agreement
 from onnx_sched.analysis import Analysis, analyse
 from onnx_sched.choose import Chooser
 from onnx_sched.constants import Const
 from onnx_sched.cost import profile_for
 from onnx_sched.errors import MismatchError, UsageError
+from onnx_sched.judge.agree import Agreement
+from onnx_sched.judge.profiling import Profile
+from onnx_sched.judge.provider import SelectedProvider, select_provider
 from onnx_sched.observe import Observer
 from onnx_sched.options import Options, skipper
 from onnx_sched.passes.assemble import assemble, doubled
@@ -30,8 +32,6 @@ from onnx_sched.planner import (
     replayed_plan,
     without_region,
 )
-from onnx_sched.profiling import Profile
-from onnx_sched.provider import SelectedProvider, select_provider
 from onnx_sched.report.build import Findings, build
 from onnx_sched.result import Result
 from onnx_sched.trial import Trial, slower

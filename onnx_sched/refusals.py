@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from onnx_sched.circuit import LINEAR, Circuit, Unit
 from onnx_sched.constants import Const
 from onnx_sched.graph import subgraphs
+from onnx_sched.passes.rewrite import MEMBERS
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.plan import Group, Refusal
 
@@ -45,7 +46,9 @@ def explain(
             if unit.number in taken:
                 continue
             peers = [p for p in at[levels[unit.number]] if p is not unit]
-            if skip(unit):
+            if is_batched(circuit, unit):
+                reasons.setdefault(("S402", "they are batched nodes already"), []).append(unit)
+            elif skip(unit):
                 reasons.setdefault(("S401", "you asked not to touch them"), []).append(unit)
             elif not peers:
                 alone.append(unit)
@@ -57,6 +60,12 @@ def explain(
             reason = f"{family}: each stands alone at its level, before or after the others"
             found.append(Refusal("S101", reason, circuit.labels(alone)))
     return tuple(found)
+
+
+def is_batched(circuit: Circuit, unit: Unit) -> bool:
+    """Whether a unit was made by an earlier run."""
+    nodes = (circuit.graph.nodes[k] for k in unit.nodes)
+    return any(p.key == MEMBERS for node in nodes for p in node.metadata_props)
 
 
 def why(circuit: Circuit, unit: Unit, peers: Sequence[Unit]) -> tuple[str, str]:

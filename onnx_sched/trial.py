@@ -10,12 +10,13 @@ from typing import Any
 
 from onnx import ModelProto
 
-from onnx_sched import agree, feeds, files, profiling
+from onnx_sched import files
 from onnx_sched.choose import MOST_ROUNDS, ROUNDS, SAFE, Condition, settled
 from onnx_sched.constants import Const
-from onnx_sched.measure import Race, Speedup, runner
+from onnx_sched.judge import agree, feeds, profiling
+from onnx_sched.judge.measure import Race, Speedup, runner
+from onnx_sched.judge.tolerances import parse_tolerances
 from onnx_sched.options import Options
-from onnx_sched.tolerances import parse_tolerances
 
 TIMED = 2
 """How many of the default sizes are raced: batch 1 and 32; the odd one is for checking only."""

@@ -26,8 +26,8 @@ import onnx
 import onnxruntime
 
 import onnx_sched
-from onnx_sched.feeds import Binding, input_specs, make_feeds, plan_sizes
-from onnx_sched.measure import Race, Speedup, runner
+from onnx_sched.judge.feeds import Binding, input_specs, make_feeds, plan_sizes
+from onnx_sched.judge.measure import Race, Speedup, runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +186,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = summary(rows)
     for line in found:
         print(
-            f"batch {line['batch']}, {line['threads']} thread(s): geometric mean {line['geometric_mean']:.2f}x "
-            f"over {line['models']} models, {line['geometric_mean_changed']:.2f}x over the "
-            f"{line['changed']} changed; slower: {', '.join(line['slower']) or 'none'}"
+            f"batch {line['batch']}, {line['threads']} thread(s): "
+            f"geometric mean {line['geometric_mean']:.2f}x over {line['models']} models, "
+            f"{line['geometric_mean_changed']:.2f}x over the {line['changed']} changed; slower: {', '.join(line['slower']) or 'none'}"
         )
     print(f"{time.perf_counter() - begin:.0f} s, onnxruntime {onnxruntime.__version__}")
     if options.json:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, numpy_helper
 
 import onnx_sched
-from onnx_sched.runtime import RuntimeRefused, open_session, run
+from onnx_sched.judge.runtime import RuntimeRefused, open_session, run
 from tests.random_models import make_feeds, random_model
 
 Array = NDArray[Any]

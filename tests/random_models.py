@@ -506,7 +506,7 @@ def draw_linear(b: Build, v: Value, n: int) -> Step:
 
     def step(b: Build, x: Value, lane: int) -> Value:
         k, width = x.size(-1), usual + (lane == wider)
-        need(k > 0)
+        need(k > 0 and x.rank >= 2)
         weight = b.numbers((k, width), k**-0.5, x.dtype)
         bias = b.numbers(tuple(map(int, shaped(x.shape, width))), 0.5, x.dtype)
         used = b.pick(["add", "gemm", "matmul"]) if mixed and x.rank == 2 else form
@@ -574,7 +574,7 @@ def draw_vector(b: Build, v: Value, n: int) -> Step:
 
     def step(b: Build, x: Value, lane: int) -> Value:
         k = x.size(-1)
-        need(k > 0)
+        need(k > 0 and x.rank >= 1)
         if x.rank == 1:
             w = params.get("w", lane, b.numbers((k, width), k**-0.5, x.dtype))
             return b.op("MatMul", [x, w], x.dtype, (width,))
@@ -593,7 +593,7 @@ def draw_attention(b: Build, v: Value, n: int) -> Step:
 
     def step(b: Build, x: Value, lane: int) -> Value:
         k = x.size(-1)
-        need(k > 0)
+        need(k > 0 and x.rank == v.rank)
         q, key, val = (
             b.op(
                 "MatMul",

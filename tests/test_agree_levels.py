@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from onnx_sched import agree
-from onnx_sched.agree import validate
-from onnx_sched.randomness import Randomness
-from onnx_sched.runtime import RuntimeRefused
+from onnx_sched.judge import agree
+from onnx_sched.judge.agree import validate
+from onnx_sched.judge.randomness import Randomness
+from onnx_sched.judge.runtime import RuntimeRefused
 from tests.test_agree import check, parse
 
 

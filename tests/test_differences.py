@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from onnx_sched.agree import Tolerances, compare_arrays, parse_tolerances
-from onnx_sched.differences import compare_kinds, compare_values
 from onnx_sched.errors import UsageError
-from onnx_sched.verdicts import OutputAgreement, merge
+from onnx_sched.judge.agree import Tolerances, compare_arrays, parse_tolerances
+from onnx_sched.judge.differences import compare_kinds, compare_values
+from onnx_sched.judge.verdicts import OutputAgreement, merge
 
 DEFAULT = Tolerances()
 

@@ -11,8 +11,8 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper, parser
 
 from onnx_sched.errors import UsageError
-from onnx_sched.feeds import load_feeds
-from onnx_sched.runtime import open_session, run
+from onnx_sched.judge.feeds import load_feeds
+from onnx_sched.judge.runtime import open_session, run
 
 TWO = "g (float[N,2] x, int64[N] ids) => (float[N,2] y) { a = Cast<to=1>(ids) y = Identity(x) }"
 FEED = {"x": np.array([[1, 2]], np.float32), "ids": np.array([3])}

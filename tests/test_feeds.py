@@ -7,10 +7,10 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, parser
 
 from onnx_sched.errors import UsageError
-from onnx_sched.feeds import Binding, InputSpec, input_specs, make_feeds, plan_sizes
-from onnx_sched.index_limits import index_limits
-from onnx_sched.inputs import overridable_names
-from onnx_sched.runtime import open_session, run
+from onnx_sched.judge.feeds import Binding, InputSpec, input_specs, make_feeds, plan_sizes
+from onnx_sched.judge.index_limits import index_limits
+from onnx_sched.judge.inputs import overridable_names
+from onnx_sched.judge.runtime import open_session, run
 
 
 def parse(text: str, ir: int = 8) -> ModelProto:

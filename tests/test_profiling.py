@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
-from onnx_sched.profiling import profile, read_profile
-from onnx_sched.runtime import RuntimeRefused
+from onnx_sched.judge.profiling import profile, read_profile
+from onnx_sched.judge.runtime import RuntimeRefused
 
 CPU = "CPUExecutionProvider"
 

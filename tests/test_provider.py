@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from onnx_sched import probe
 from onnx_sched.errors import ProviderError, UsageError
-from onnx_sched.provider import check_provider, full_name, select_provider
+from onnx_sched.judge import probe
+from onnx_sched.judge.provider import check_provider, full_name, select_provider
 
 CUDA = "CUDAExecutionProvider"
 
@@ -58,7 +58,7 @@ def test_auto_takes_the_cpu_and_says_why() -> None:
 def test_auto_takes_cuda_where_it_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:
     """`auto` with a device runs on it, and says so."""
     works = probe.ProviderStatus(CUDA, True, "ok", "", "")
-    monkeypatch.setattr("onnx_sched.provider.probe", lambda _name: works)
+    monkeypatch.setattr("onnx_sched.judge.provider.probe", lambda _name: works)
     assert select_provider("auto").name == CUDA
     assert "auto" in select_provider("auto").note
     assert select_provider("cuda").note == ""

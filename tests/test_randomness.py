@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
-from onnx_sched.randomness import Randomness, randomness
+from onnx_sched.judge.randomness import Randomness, randomness
 
 
 def parse(text: str) -> ModelProto:

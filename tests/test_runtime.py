@@ -11,10 +11,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
-from onnx_sched.capture import captured_output
 from onnx_sched.errors import ProviderError
-from onnx_sched.provider import check_provider
-from onnx_sched.runtime import RuntimeRefused, open_session, run
+from onnx_sched.judge.capture import captured_output
+from onnx_sched.judge.provider import check_provider
+from onnx_sched.judge.runtime import RuntimeRefused, open_session, run
 
 
 def text_model(text: str) -> bytes:

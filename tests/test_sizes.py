@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_sched.errors import UsageError
-from onnx_sched.feeds import InputSpec, parse_dims, parse_shape, plan_sizes
-from onnx_sched.inputs import Dim
+from onnx_sched.judge.feeds import InputSpec, parse_dims, parse_shape, plan_sizes
+from onnx_sched.judge.inputs import Dim
 
 
 def spec(name: str, *shape: Dim) -> InputSpec:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onnx_sched.agree import Agreement
 from onnx_sched.analysis import Analysis
 from onnx_sched.choose import Condition
-from onnx_sched.measure import Speedup
+from onnx_sched.judge.agree import Agreement
+from onnx_sched.judge.measure import Speedup
+from onnx_sched.judge.profiling import Profile
 from onnx_sched.passes.rewrite import Rewritten
 from onnx_sched.plan import Group, Plan
-from onnx_sched.profiling import Profile
 from onnx_sched.report.data import AgreementRow, Change, GroupRow, LatencyRow, Report
 
 

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, OptionalProto, SequenceProto, TensorProto, numpy_helper
 
 from onnx_sched.errors import UsageError
-from onnx_sched.inputs import InputSpec, input_specs, numpy_type, overridable_names
+from onnx_sched.judge.inputs import InputSpec, input_specs, numpy_type, overridable_names
 
 _NPZ_HINT = "write it with numpy.savez(path, **{input name: array})"
 

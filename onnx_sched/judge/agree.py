@@ -15,12 +15,12 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
-from onnx_sched.differences import compare_arrays, compare_kinds, compare_values
 from onnx_sched.errors import ModelError
-from onnx_sched.randomness import Randomness, randomness
-from onnx_sched.runtime import RuntimeRefused, open_session, run
-from onnx_sched.tolerances import Tolerances, parse_tolerances
-from onnx_sched.verdicts import OutputAgreement, Verdict, differs, merge, same, worst_verdict
+from onnx_sched.judge.differences import compare_arrays, compare_kinds, compare_values
+from onnx_sched.judge.randomness import Randomness, randomness
+from onnx_sched.judge.runtime import RuntimeRefused, open_session, run
+from onnx_sched.judge.tolerances import Tolerances, parse_tolerances
+from onnx_sched.judge.verdicts import OutputAgreement, Verdict, differs, merge, same, worst_verdict
 
 __all__ = [
     "Agreement",

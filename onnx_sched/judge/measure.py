@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_sched.provider import full_name
-from onnx_sched.runtime import open_session
+from onnx_sched.judge.provider import full_name
+from onnx_sched.judge.runtime import open_session
 
 Runner = Callable[[], object]
 Floats = NDArray[np.float64]

@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnx_sched.dim_names import DimNames, dim_names
 from onnx_sched.errors import UsageError
-from onnx_sched.inputs import InputSpec
+from onnx_sched.judge.dim_names import DimNames, dim_names
+from onnx_sched.judge.inputs import InputSpec
 
 _MOST_BINDINGS = 8
 _BATCHES = (1, 32, 7)  # single, large, odd

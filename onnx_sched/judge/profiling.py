@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnx_sched.runtime import open_session, run
+from onnx_sched.judge.runtime import open_session, run
 
 Row = Mapping[str, Any]
 

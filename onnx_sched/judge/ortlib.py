@@ -9,7 +9,7 @@ import importlib
 import re
 from typing import Any
 
-from onnx_sched.capture import captured_output
+from onnx_sched.judge.capture import captured_output
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
-from onnx_sched.index_limits import all_graphs
+from onnx_sched.judge.index_limits import all_graphs
 
 _ALWAYS_RANDOM = (
     ("", "Bernoulli"),

@@ -9,8 +9,8 @@ import difflib
 from dataclasses import dataclass
 
 from onnx_sched.errors import ProviderError, UsageError
-from onnx_sched.ortlib import CPU, CUDA, import_ort
-from onnx_sched.probe import ProviderStatus, probe
+from onnx_sched.judge.ortlib import CPU, CUDA, import_ort
+from onnx_sched.judge.probe import ProviderStatus, probe
 
 __all__ = ["ProviderStatus", "SelectedProvider", "check_provider", "full_name", "select_provider"]
 

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnx_sched.inputs import InputSpec
+from onnx_sched.judge.inputs import InputSpec
 
 BATCH = "batch"  # the name of a leading axis that the model leaves open without a name
 

@@ -9,10 +9,10 @@ import numpy as np
 from onnx import ModelProto
 
 from onnx_sched.errors import UsageError
-from onnx_sched.feed_files import load_feeds
-from onnx_sched.index_limits import index_limits
-from onnx_sched.inputs import InputSpec, input_specs, numpy_type
-from onnx_sched.sizes import Binding, parse_dims, parse_shape, plan_sizes
+from onnx_sched.judge.feed_files import load_feeds
+from onnx_sched.judge.index_limits import index_limits
+from onnx_sched.judge.inputs import InputSpec, input_specs, numpy_type
+from onnx_sched.judge.sizes import Binding, parse_dims, parse_shape, plan_sizes
 
 __all__ = [
     "Binding",

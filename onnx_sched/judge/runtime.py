@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnx_sched.capture import captured_output
 from onnx_sched.errors import ProviderError, SchedError
-from onnx_sched.ortlib import CPU, CUDA, first_line, ort_errors, preload_libraries
-from onnx_sched.probe import probe
-from onnx_sched.provider import full_name
+from onnx_sched.judge.capture import captured_output
+from onnx_sched.judge.ortlib import CPU, CUDA, first_line, ort_errors, preload_libraries
+from onnx_sched.judge.probe import probe
+from onnx_sched.judge.provider import full_name
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, SessionOptions

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from onnx_sched.tolerances import Tolerances
-from onnx_sched.verdicts import OutputAgreement, differs, merge, same
+from onnx_sched.judge.tolerances import Tolerances
+from onnx_sched.judge.verdicts import OutputAgreement, differs, merge, same
 
 Array = np.ndarray[Any, Any]
 

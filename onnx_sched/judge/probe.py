@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto, helper
 
-from onnx_sched.capture import captured_output
-from onnx_sched.ortlib import (
+from onnx_sched.judge.capture import captured_output
+from onnx_sched.judge.ortlib import (
     CPU,
     CUDA,
     NVIDIA,
