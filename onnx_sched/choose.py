@@ -32,7 +32,7 @@ ROUNDS = 20
 MOST_ROUNDS = 160
 """Samples after which a close race is over; who is not safe by then has lost."""
 
-CANDIDATES = 3
+CANDIDATES = 6
 TRIALS = 40
 
 Feeds = Mapping[str, Any]
@@ -123,7 +123,7 @@ class Chooser:
     ) -> Decision:
         if chosen is None:
             return Decision((), speedups, _why(self.conditions(), speedups))
-        return Decision(formed(region, chosen), speedups, "")
+        return Decision(formed(region, chosen, self.analysis.circuit), speedups, "")
 
     def _race(
         self, cut: Sequence[tuple[Variant, tuple[Excerpt, Excerpt]]]

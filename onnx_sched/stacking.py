@@ -196,6 +196,8 @@ def steps(bulk: Bulk, source: Layout, target: Layout) -> tuple[Step, ...] | None
     if source == target:
         return ()
     spare, room = spare_axis(source), spare_axis(target)
+    if spare is not None and room is not None and set(source[spare]) == set(target[room]):
+        return steps(_with_spare(bulk, source[spare]), without_spare(source), without_spare(target))
     if spare is not None:
         rest = steps(bulk, without_spare(source), target)
         return None if rest is None else (Crop(spare), *rest)
@@ -229,6 +231,33 @@ def steps(bulk: Bulk, source: Layout, target: Layout) -> tuple[Step, ...] | None
             return None
         found.append(step)
     return tuple(found)
+
+
+def _with_spare(bulk: Bulk, axis: Axis) -> Bulk:
+    """Sizes in which the atoms of one axis, and its spare entry, are one atom."""
+    atoms = [a for a in axis if isinstance(a, int)]
+    longer = f"({product(bulk.shape[a] for a in atoms)})+1"
+    shape = [1 if a in atoms[1:] else d for a, d in enumerate(bulk.shape)]
+    shape[atoms[0]] = longer
+    return Bulk(bulk.lanes, tuple(shape))
+
+
+def separate(layout: Layout, bulk: Bulk) -> Layout:
+    """The same order of atoms, each on an axis of its own; rows with a spare entry stay together."""
+    found: list[Axis] = []
+    for axis in layout:
+        if SPARE in axis:
+            found.append(axis)
+        else:
+            found += [(a,) for a in axis]
+    named = {a for axis in found for a in axis}
+    missing: list[Axis] = [(a,) for a, d in enumerate(bulk.shape) if d == 1 and a not in named]
+    return tuple(found + missing)
+
+
+def compact(layout: Layout, bulk: Bulk) -> Layout:
+    """The layout without axes of size 1: an innermost one slows broadcasting down fifty times."""
+    return tuple(axis for axis in layout if SPARE in axis or any(bulk.dim(a) != 1 for a in axis))
 
 
 def _resize(before: Shape, after: Shape) -> Step | None:
@@ -305,6 +334,60 @@ def renumber(layout: Layout, axes: Mapping[int, int]) -> Layout:
     )
 
 
+def regrouped(layout: Layout, before: Shape, after: Shape) -> Layout | None:
+    """The same tensor seen through a Reshape of the lanes; None if it must be made.
+
+    An axis that is cut into several lies as their merger; several that lie merged become one.
+
+    >>> regrouped(flat(3), ("B", 24, 8), ("24*B", 8))
+    (('G',), (0,), (1,))
+    """
+    pairs = _matched(before, after)
+    if pairs is None:
+        return None
+    found: list[Axis] = []
+    for axis in layout:
+        renamed: list[Atom] = []
+        left = list(axis)
+        while left:
+            atom = left.pop(0)
+            if isinstance(atom, str):
+                renamed.append(atom)
+                continue
+            old, new = next(p for p in pairs if atom in p[0])
+            rest = [a for a in old if before[a] != 1]
+            if before[atom] == 1:
+                continue
+            if rest[0] != atom or left[: len(rest) - 1] != rest[1:]:
+                return None
+            del left[: len(rest) - 1]
+            renamed += new
+        found.append(tuple(renamed))
+    return tuple(found)
+
+
+def _matched(before: Shape, after: Shape) -> list[tuple[tuple[int, ...], tuple[int, ...]]] | None:
+    """Runs of old axes and runs of new axes of equal size, one of the two a single axis."""
+    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    old = [a for a, d in enumerate(before) if d != 1]
+    new = [a for a, d in enumerate(after) if d != 1]
+    i = j = 0
+    while i < len(old) and j < len(new):
+        options = [(1, n) for n in range(1, len(new) - j + 1)]
+        options += [(n, 1) for n in range(2, len(old) - i + 1)]
+        for m, n in options:
+            left, right = old[i : i + m], new[j : j + n]
+            if product(before[a] for a in left) == product(after[a] for a in right):
+                pairs.append((tuple(left), tuple(right)))
+                i, j = i + m, j + n
+                break
+        else:
+            return None
+    if i < len(old) or j < len(new):
+        return None
+    return [*pairs, *(((a,), ()) for a, d in enumerate(before) if d == 1)]
+
+
 def aligned(layout: Layout, rank: int, operand_rank: int) -> Layout:
     """The layout in which an operand of lower rank meets `layout` under right-aligned broadcasting.
 
@@ -329,6 +412,12 @@ def lay(array: Array, layout: Layout, bulk: Bulk) -> Array | None:
     """
     position = {LANE: 0} | {i: i + 1 for i in range(len(bulk.shape))}
     widened = list(array.shape)
+    spare = spare_axis(layout)
+    if spare is not None and any(
+        array.shape[position[a]] != 1 for a in layout[spare] if a != SPARE
+    ):
+        return None
+    layout = without_spare(layout)
     for axis in layout:
         sizes = [array.shape[position[a]] for a in axis]
         if any(s != 1 for s in sizes):

@@ -11,10 +11,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnx_sched.analysis import Analysis
-from onnx_sched.circuit import LINEAR
+from onnx_sched.circuit import LINEAR, Circuit
 from onnx_sched.constants import Const
 from onnx_sched.cost import Device
 from onnx_sched.find import reductions
+from onnx_sched.passes.fold import NORMS
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.payoff import region_costs
 from onnx_sched.plan import Group, Plan
@@ -47,6 +48,8 @@ def forms(group: Group) -> tuple[str, ...]:
     """The forms that a group can take, the plainest first."""
     if group.segments:
         return (group.form, "parts", SEPARATE)
+    if group.kind in NORMS:
+        return ("stacked", "conv_t")
     if group.kind != LINEAR:
         return (group.form,)
     if len({u.operands[0] for u in group.units}) == 1:
@@ -54,19 +57,22 @@ def forms(group: Group) -> tuple[str, ...]:
     return ("stacked", "conv_t", "grouped_conv", SEPARATE)
 
 
-def kind_key(group: Group) -> Hashable:
-    """Groups with equal keys take one form together."""
+def kind_key(group: Group, circuit: Circuit) -> Hashable:
+    """Groups with equal keys, alike and read by alike units, take one form together."""
     weight = group.units[0].operands[1] if len(group.units[0].operands) > 1 else None
     shape = weight.shape if isinstance(weight, Const) else None
     shared = len({u.operands[0] for u in group.units}) == 1
-    return (group.kind, group.size, group.form, shape, shared, group.segments)
+    readers = tuple(sorted(u.kind for u, _ in circuit.users.get(group.units[0].outputs[0], ())))
+    return (group.kind, group.size, group.form, shape, shared, group.segments, readers)
 
 
-def formed(groups: Sequence[Group], chosen: Mapping[Hashable, str]) -> tuple[Group, ...]:
+def formed(
+    groups: Sequence[Group], chosen: Mapping[Hashable, str], circuit: Circuit
+) -> tuple[Group, ...]:
     """The groups in the forms chosen for their kinds; separate ones are left out."""
     found: list[Group] = []
     for group in groups:
-        form = chosen.get(kind_key(group), group.form)
+        form = chosen.get(kind_key(group, circuit), group.form)
         if form == SEPARATE:
             continue
         if form == "parts":
@@ -110,7 +116,7 @@ class Explorer:
         for group in self._region:
             choices = forms(group)
             if len(choices) > 1:
-                options[kind_key(group)] = choices
+                options[kind_key(group, self._analysis.circuit)] = choices
         plain: list[Variant] = []
         start: dict[Hashable, str] = {}
         for form in ("", "stacked", "conv_t", "grouped_conv", "apart"):
@@ -141,7 +147,7 @@ class Explorer:
         return found
 
     def _try(self, chosen: Mapping[Hashable, str]) -> Variant | None:
-        groups = formed(self._region, chosen)
+        groups = formed(self._region, chosen, self._analysis.circuit)
         key = tuple((g.units[0].number, g.form) for g in groups)
         if key not in self._seen:
             if self._left <= 0:

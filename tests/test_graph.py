@@ -486,7 +486,7 @@ def test_every_node_is_met_once() -> None:
             todo += subgraphs(n)
     met = Counter(n.SerializeToString() for n in every_node(model))
     assert met == Counter(n.SerializeToString() for n in expected)
-    assert len(expected) == 14
+    assert len(expected) == 15
 
 
 def test_the_nested_model_is_sound() -> None:

@@ -86,6 +86,15 @@ _TEXTS: Mapping[str, tuple[str, dict[str, Any], int]] = {
         },
         17,
     ),
+    "two computed targets": (
+        """(float[B,S,12] x, float[B,S,12] z) => (float[] y, float[] w)
+        {
+            s = Shape(x) b = Slice(s, i0, i1) t = Concat<axis=0>(b, minus, six)
+            u = Concat<axis=0>(b, minus, four) y = Reshape(x, t) w = Reshape(z, u)
+        }""",
+        {"i0": ints(0), "i1": ints(1), "minus": ints(-1), "six": ints(6), "four": ints(4)},
+        17,
+    ),
     "size arithmetic": (
         """(float[N,6] x) => (float[] y)
         {

@@ -18,7 +18,7 @@ from onnx_sched.constants import Const
 from onnx_sched.passes.elementwise import full
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import Bulk, Layout, at, lead, renumber, steps
+from onnx_sched.stacking import Bulk, Layout, at, compact, lead, renumber, separate, steps
 
 
 def known(unit: Unit, circuit: Circuit) -> str | None:
@@ -49,7 +49,13 @@ def home(batch: Batch, axes: Sequence[int]) -> tuple[str, Layout]:
     rank = len(bulk.shape)
     best: tuple[int, Layout] | None = None
     for source in batch.store.placed(lanes):
-        for layout in (source, *(at(rank, p) for p in range(rank + 1))):
+        apart = separate(source, bulk)
+        for layout in (
+            compact(apart, bulk),
+            source,
+            apart,
+            *(at(rank, p) for p in range(rank + 1)),
+        ):
             if not full(layout, bulk) or any(place(layout, a) is None for a in axes):
                 continue
             route = steps(bulk, source, layout)

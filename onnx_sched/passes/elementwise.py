@@ -13,7 +13,7 @@ from onnx_sched.constants import Const
 from onnx_sched.dims import broadcast
 from onnx_sched.passes.rule import Batch, Rule, Table, lane_alone, meets
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import Bulk, Layout, at, lead, steps
+from onnx_sched.stacking import Bulk, Layout, at, compact, lead, steps
 
 
 def layouts(batch: Batch, bulk: Bulk) -> list[Layout]:
@@ -26,12 +26,13 @@ def layouts(batch: Batch, bulk: Bulk) -> list[Layout]:
             continue
         own = batch.store.bulk(lanes)
         for source in batch.store.placed(lanes):
-            for layout in (source, *(at(rank, p) for p in range(rank + 1))):
+            dense = compact(source, own)
+            for layout in (dense, source, *(at(rank, p) for p in range(rank + 1))):
                 route = steps(own, source, layout) if full(layout, bulk) else None
                 if route is not None:
                     costs[layout] = min(len(route), costs.get(layout, len(route)))
     costs.setdefault(lead(rank), rank)
-    return sorted(costs, key=lambda layout: costs[layout])
+    return sorted(costs, key=lambda la: costs[la] + (bulk.physical(la)[-1] == 1))
 
 
 def full(layout: Layout, bulk: Bulk) -> bool:

@@ -8,7 +8,7 @@ nothing but linear maps of groups reads its result.  Rounding changes; the value
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +16,9 @@ import numpy as np
 from onnx_sched.circuit import LINEAR, Circuit, Unit
 from onnx_sched.constants import Array, Const
 from onnx_sched.plan import Group
+
+CENTRED = "onnx_sched.centred"
+"""Mark on a norm whose input has mean zero already: the linear map before it sees to that."""
 
 NORMS = frozenset({"LayerNormalization", "RMSNormalization"})
 
@@ -30,6 +33,47 @@ def fold_norms(circuit: Circuit, groups: Sequence[Group]) -> tuple[Group, ...]:
             for unit in group.units:
                 _fold(circuit, unit, changed)
     return tuple(replace(g, units=tuple(changed.get(u.number, u) for u in g.units)) for g in groups)
+
+
+def fold_centres(circuit: Circuit, groups: Sequence[Group]) -> tuple[Group, ...]:
+    """The groups with the mean that a norm by convolution subtracts taken out of the maps before it.
+
+    x W + b - mean(x W + b)  ==>  x (W - mean(W)) + (b - mean(b)),  means over the columns
+    """
+    home = {u.number: g for g in groups for u in g.units}
+    changed: dict[int, Unit] = {}
+    for group in groups:
+        if group.kind != "LayerNormalization" or group.form != "conv_t":
+            continue
+        makers = [_sole_maker(circuit, unit, home) for unit in group.units]
+        if None in makers:
+            continue
+        for unit, maker in zip(group.units, makers, strict=True):
+            assert maker is not None
+            _, weight, bias = maker.operands
+            assert isinstance(weight, Const)
+            fixed = weight.map(
+                "centred", weight.shape, lambda w: w - w.mean(axis=1, keepdims=True, dtype=w.dtype)
+            )
+            if isinstance(bias, Const):
+                bias = bias.map("centred", bias.shape, lambda b: b - b.mean(dtype=b.dtype))
+            changed[maker.number] = replace(maker, operands=(maker.operands[0], fixed, bias))
+            changed[unit.number] = replace(unit, attributes=(*unit.attributes, (CENTRED, 1)))
+    return tuple(replace(g, units=tuple(changed.get(u.number, u) for u in g.units)) for g in groups)
+
+
+def _sole_maker(circuit: Circuit, norm: Unit, home: Mapping[int, Group]) -> Unit | None:
+    """The linear map of a group that makes a norm's input for it alone."""
+    name = norm.operands[0]
+    shape = circuit.shape(name)
+    maker = circuit.maker.get(name) if isinstance(name, str) else None
+    if maker is None or shape is None or maker.kind != LINEAR or maker.number not in home:
+        return None
+    if norm.integer("axis", -1) % len(shape) != len(shape) - 1 or not isinstance(name, str):
+        return None
+    alone = len(circuit.graph.readers.get(name, ())) == 1 and name not in circuit.graph.output_set
+    current = next(u for u in home[maker.number].units if u.number == maker.number)
+    return current if alone else None
 
 
 def _key(unit: Unit, k: int) -> object:
@@ -59,13 +103,7 @@ def _fold(circuit: Circuit, norm: Unit, changed: dict[int, Unit]) -> None:
     scale = norm.operands[1]
     shift = norm.operands[2] if len(norm.operands) > 2 else None
     assert isinstance(scale, Const)
-    ones = Const(
-        scale.shape,
-        scale.elem_type,
-        scale.dtype,
-        ("ones", scale.shape, scale.elem_type),
-        lambda: np.ones(scale.shape, scale.dtype),
-    )
+    ones = ones_like(scale)
     rest = () if len(norm.operands) < 3 else (None,)
     changed[norm.number] = replace(norm, operands=(norm.operands[0], ones, *rest))
     for user, _ in circuit.users[norm.outputs[0]]:
@@ -77,6 +115,13 @@ def _fold(circuit: Circuit, norm: Unit, changed: dict[int, Unit]) -> None:
             new_bias = _shifted(weight, bias if isinstance(bias, Const) else None, shift)
         scaled = weight.map(("rows", scale.key), weight.shape, lambda w: w * scale.load()[:, None])
         changed[user.number] = replace(unit, operands=(unit.operands[0], scaled, new_bias))
+
+
+def ones_like(like: Const) -> Const:
+    """Ones in another constant's shape and type."""
+    key = ("ones", like.shape, like.elem_type)
+    shape, dtype = like.shape, like.dtype
+    return Const(shape, like.elem_type, dtype, key, lambda: np.ones(shape, dtype))
 
 
 def _shifted(weight: Const, bias: Const | None, shift: Const) -> Const:

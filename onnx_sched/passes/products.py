@@ -10,7 +10,6 @@ Operands of lower rank are raised first, so that lanes meet lanes and batch axes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,9 +22,7 @@ from onnx_sched.stacking import (
     flat,
     lead,
     rows,
-    spare_axis,
     steps,
-    without_spare,
 )
 
 
@@ -153,17 +150,12 @@ def as_convolution(batch: Batch) -> None:
     weights = [w for w in batch.operands(1) if isinstance(w, Const)]
     kernel = concat([w.transpose((1, 0)) for w in weights], 0)
     kernel = kernel.reshape((*kernel.shape, 1, 1))
-    attributes: dict[str, Any] = {"group": len(bundle)}
-    if spare_axis(layout) is not None and layout not in batch.store.placed(bundle):
-        x = batch.store.get(bundle, without_spare(layout))
-        attributes["pads"] = [0, 0, 0, 1]
-    else:
-        x = batch.store.get(bundle, layout)
+    x, attributes = batch.enter(bundle, layout)
     names = [x, batch.emit.const(kernel, f"{batch.hint}_weight")]
     shifts = biases(batch)
     if shifts:
         names.append(batch.emit.const(concat(shifts, 0), f"{batch.hint}_bias"))
-    batch.put(layout, batch.make("Conv", names, **attributes)[0])
+    batch.put(layout, batch.make("Conv", names, group=len(bundle), **attributes)[0])
 
 
 def wide(batch: Batch) -> None:

@@ -20,7 +20,7 @@ from onnx_sched.graph import domain_of
 from onnx_sched.passes.axes import wrap
 from onnx_sched.passes.boundaries import Bundle, Homes, Piece, Store, View
 from onnx_sched.passes.emit import Emitter
-from onnx_sched.passes.fold import fold_norms
+from onnx_sched.passes.fold import fold_centres, fold_norms
 from onnx_sched.passes.rule import Batch
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.plan import Group, Plan, Reduction, Refused
@@ -97,7 +97,8 @@ class _Rewrite:
     ) -> None:
         self._circuit = circuit
         self._graph = circuit.graph
-        self._plan = replace(plan, groups=fold_norms(circuit, plan.groups))
+        groups = fold_centres(circuit, fold_norms(circuit, plan.groups))
+        self._plan = replace(plan, groups=groups)
         self._number = {id(g): n for n, g in enumerate(self._plan.groups)}
         self._emit = Emitter(circuit.graph.opset, taken, known)
         self._homes = Homes()

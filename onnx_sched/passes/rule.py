@@ -19,7 +19,19 @@ from onnx_sched.dims import Shape
 from onnx_sched.passes.boundaries import Bundle, Store
 from onnx_sched.passes.emit import Emitter
 from onnx_sched.plan import Group, Refused
-from onnx_sched.stacking import LANE, Bulk, Layout, aligned, at, columns, lay, lead, packed
+from onnx_sched.stacking import (
+    LANE,
+    Bulk,
+    Layout,
+    aligned,
+    at,
+    columns,
+    lay,
+    lead,
+    packed,
+    spare_axis,
+    without_spare,
+)
 
 Check = Callable[[Unit, Circuit], str | None]
 
@@ -133,6 +145,14 @@ class Batch:
         """Channels first, with a spare pixel where there might be none."""
         safe = self.circuit.nonempty or all(isinstance(d, int) and d > 0 for d in shape[:-1])
         return columns(len(shape), not safe)
+
+    def enter(self, bundle: Bundle, layout: Layout) -> tuple[str, dict[str, Any]]:
+        """A bundle as the image of a convolution, and the padding that makes its spare pixel if need be."""
+        rows = spare_axis(layout)
+        there = self.store.placed(bundle)
+        if rows is None or not there or any(spare_axis(la) is not None for la in there):
+            return self.store.get(bundle, layout), {}
+        return self.store.get(bundle, without_spare(layout)), {"pads": [0, 0, 0, 1]}
 
     def put(self, layout: Layout, name: str, j: int = 0) -> None:
         """Say where output j of all lanes lies."""

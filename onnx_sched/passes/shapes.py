@@ -13,10 +13,10 @@ import numpy as np
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.constants import Const
 from onnx_sched.dims import product
-from onnx_sched.passes.axes import known, wrap
+from onnx_sched.passes.axes import home, known, place, wrap
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import Bulk, Layout, lead, packed, renumber, reshape_target
+from onnx_sched.stacking import Bulk, Layout, lead, packed, regrouped, renumber, reshape_target
 
 
 def renamed(batch: Batch, axes: Mapping[int, int]) -> None:
@@ -94,6 +94,15 @@ def reshape(batch: Batch) -> None:
         raise Refused("S102", f"all lanes of {batch.circuit.label(batch.unit)} read one value")
     before, after = Bulk(batch.size, batch.shape(0)), batch.out_bulk()
     rank, new = len(before.shape), len(after.shape)
+    renamed_layouts = {
+        layout: name
+        for source, name in batch.store.placed(lanes).items()
+        if (layout := regrouped(source, before.shape, after.shape)) is not None
+    }
+    if renamed_layouts:
+        for layout, name in renamed_layouts.items():
+            batch.put(layout, name)
+        return
     side = packed(rank, 1) if rank > 1 else None
     if (
         side is not None
@@ -179,13 +188,16 @@ def gather(batch: Batch) -> None:
 
 
 def _gather(batch: Batch, where: Const, axis: int) -> None:
-    lanes = batch.lanes(0)
-    if lanes is None:
-        raise Refused("S102", f"all lanes of {batch.circuit.label(batch.unit)} read one value")
-    name = batch.store.get(lanes, lead(len(batch.shape(0))))
+    """Entries of one axis; the axes of the indices take its place."""
+    name, layout = home(batch, [axis])
+    place_of = place(layout, axis)
+    assert place_of is not None
     index = batch.emit.const(where, f"{batch.hint}_index")
-    out = batch.make("Gather", [name, index], axis=axis + 1)
-    batch.put(lead(len(batch.out_bulk().shape)), out[0])
+    out = batch.make("Gather", [name, index], axis=place_of)
+    shift = where.rank - 1
+    after = renumber(layout, {a: a if a <= axis else a + shift for a in range(len(batch.shape(0)))})
+    taken = tuple((axis + k,) for k in range(where.rank))
+    batch.put((*after[:place_of], *taken, *after[place_of + 1 :]), out[0])
 
 
 RULES: Table = {
