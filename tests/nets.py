@@ -183,6 +183,8 @@ def physical(stack: Array, layout: Layout) -> Array:
         for atom in axis:
             index = index * size[atom] + entry[atom]
         where.append(index)
+    if not layout:
+        return stack.reshape(())
     shape = tuple(prod(size[a] for a in axis) for axis in layout)
     tensor = np.empty(shape, stack.dtype)
     tensor[tuple(where)] = stack

@@ -214,7 +214,7 @@ def chains(draw: st.DrawFn) -> ModelProto:
     return chain.proto(lanes, lane)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(chains())
 def test_what_comes_back_is_the_lane(proto: ModelProto) -> None:
     """However the joined lanes are moved and cut: an output that is called a lane is that lane.

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from onnx_sched.constants import Array
@@ -155,6 +155,7 @@ def test_steps_lead_from_one_layout_to_the_other(
 
 
 @settings(max_examples=300)
+@example((Bulk(2, ("B", "S")), lead(2), packed(2, 1)), {"B": 0, "S": 3})
 @given(changes(), maybe_empty)
 def test_steps_hold_for_empty_lanes(change: tuple[Bulk, Layout, Layout], binding: Binding) -> None:
     """They do where a size that is known only at run time turns out to be 0."""
@@ -226,6 +227,7 @@ def test_known_sizes_always_find_a_way(change: tuple[Bulk, Layout, Layout]) -> N
     assert steps(*change) is not None
 
 
+@example((Bulk(2, ("B", "S", 1)), lead(3), ((), (LANE,), (0,), (1,))))
 @given(changes())
 def test_open_sizes_alone_on_their_axes_need_not_be_known(
     change: tuple[Bulk, Layout, Layout],
@@ -257,6 +259,7 @@ def double_steps(one: Array, other: Array) -> bool:
 
 
 @settings(max_examples=300)
+@example((Bulk(4, (2, 1, 8)), lead(3), packed(3, 2)))
 @given(changes(static_dims))
 def test_there_are_no_fewer_steps(change: tuple[Bulk, Layout, Layout]) -> None:
     """Two steps only where neither a Reshape nor a Transpose alone will do, three where no two will."""

@@ -56,7 +56,7 @@ def test_openings_are_true_in_every_run(name: str) -> None:
     check(model(name), [seen for _, seen in sightings(name)])
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(chains())
 def test_openings_of_any_cuts_are_true(proto: ModelProto) -> None:
     """Aligned or not, of whatever was joined and moved about before."""
