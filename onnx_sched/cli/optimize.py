@@ -1,59 +1,18 @@
-"""The command line: words in, words and exit codes out.
-
-Only click is imported up here; everything else waits until a command runs, so that `--help` is quick.
-"""
+"""`optimize` and `plan`."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from onnx_sched import __version__
-from onnx_sched.errors import SchedError
-
 if TYPE_CHECKING:
     from onnx_sched.result import Result
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-EPILOG = (
-    "Exit codes: 0 done or nothing to do, 1 failure, 2 usage, 3 outputs disagree, "
-    "4 a gate failed, 5 provider not usable."
-)
-
-
-class Sched(click.Group):
-    """The command group: turns errors into one clear line and an exit code."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            click.echo("interrupted: nothing was written", err=True)
-            ctx.exit(130)
-        except SchedError as error:
-            click.echo(f"error: {error}", err=True)
-            if error.hint:
-                click.echo(f"hint: {error.hint}", err=True)
-            ctx.exit(error.exit_code)
-
-
-@click.group(cls=Sched, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="onnx-sched")
-def cli() -> None:
-    r"""Make exported ONNX models run faster by running independent, alike nodes as one.
-
-    \b
-    onnx-sched optimize model.onnx -o out.onnx
-    """
-    # Off before onnxruntime is imported: a tool that measures must not start a thread of its own.
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def choices(command: F) -> F:
@@ -147,7 +106,7 @@ def choices(command: F) -> F:
     return command
 
 
-@cli.command(epilog="Example: onnx-sched optimize model.onnx -o out.onnx --dim batch=1,32")
+@click.command(epilog="Example: onnx-sched optimize model.onnx -o out.onnx --dim batch=1,32")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "-o",
@@ -174,7 +133,7 @@ def optimize(model: Path, output: Path, as_json: bool, quiet: bool, **given: Any
         _say(f"wrote {output} ({result.report.seconds:.1f} s)")
 
 
-@cli.command(epilog="Example: onnx-sched plan model.onnx --choose always")
+@click.command(epilog="Example: onnx-sched plan model.onnx --choose always")
 @click.argument("model", type=click.Path(path_type=Path))
 @choices
 def plan(model: Path, as_json: bool, quiet: bool, **given: Any) -> None:
@@ -232,8 +191,3 @@ def _print(result: Result) -> None:
 
 def _say(text: str) -> None:
     click.echo(text, err=True)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of `onnx-sched`."""
-    cli.main(args=list(arguments) if arguments is not None else None, prog_name="onnx-sched")

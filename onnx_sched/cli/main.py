@@ -1,0 +1,57 @@
+"""The command group: turns errors into one clear line and an exit code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from onnx_sched import __version__
+from onnx_sched.cli.draw import draw
+from onnx_sched.cli.optimize import optimize, plan
+from onnx_sched.errors import SchedError
+
+EPILOG = (
+    "Exit codes: 0 done or nothing to do, 1 failure, 2 usage, 3 outputs disagree, "
+    "4 a gate failed, 5 provider not usable."
+)
+
+
+class Sched(click.Group):
+    """Runs commands; errors raised on purpose become a line, a hint and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted: nothing was written", err=True)
+            ctx.exit(130)
+        except SchedError as error:
+            click.echo(f"error: {error}", err=True)
+            if error.hint:
+                click.echo(f"hint: {error.hint}", err=True)
+            ctx.exit(error.exit_code)
+
+
+@click.group(cls=Sched, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="onnx-sched")
+def cli() -> None:
+    r"""Make exported ONNX models run faster by running independent, alike nodes as one.
+
+    \b
+    onnx-sched optimize model.onnx -o out.onnx
+    """
+    # Off before onnxruntime is imported: a tool that measures must not start a thread of its own.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+
+for command in (optimize, plan, draw):
+    cli.add_command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of `onnx-sched`."""
+    cli.main(args=list(arguments) if arguments is not None else None, prog_name="onnx-sched")
