@@ -332,7 +332,9 @@ def _same(
     if first is None:
         return None
     attrs = attributes(node)
-    if node.op_type == "Identity":
+    if node.op_type == "Identity" or (
+        node.op_type in ("Concat", "Sum", "Mean", "Max", "Min") and len(names) == 1
+    ):
         return names[0]
     if node.op_type == "Cast" and first.type and attrs.get("to") == first.type.elem_type:
         return names[0]

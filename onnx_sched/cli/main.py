@@ -10,6 +10,7 @@ import click
 
 from onnx_sched import __version__
 from onnx_sched.cli.draw import draw
+from onnx_sched.cli.merge import merge
 from onnx_sched.cli.optimize import optimize, plan
 from onnx_sched.errors import SchedError
 
@@ -48,7 +49,7 @@ def cli() -> None:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
-for command in (optimize, plan, draw):
+for command in (optimize, plan, merge, draw):
     cli.add_command(command)
 
 

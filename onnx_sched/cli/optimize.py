@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from onnx_sched.result import Result
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -124,13 +126,9 @@ def optimize(model: Path, output: Path, as_json: bool, quiet: bool, **given: Any
     from onnx_sched import files
 
     files.check_target(output, model)
-    result = _run(model, given)
+    result = run(model, given)
     result.save(output)
-    if as_json:
-        _print_json(result)
-    elif not quiet:
-        _print(result)
-        _say(f"wrote {output} ({result.report.seconds:.1f} s)")
+    finish(result, output, as_json, quiet)
 
 
 @click.command(epilog="Example: onnx-sched plan model.onnx --choose always")
@@ -138,14 +136,10 @@ def optimize(model: Path, output: Path, as_json: bool, quiet: bool, **given: Any
 @choices
 def plan(model: Path, as_json: bool, quiet: bool, **given: Any) -> None:
     """Say what `optimize` would do with MODEL, and why not more; nothing is written."""
-    result = _run(model, given)
-    if as_json:
-        _print_json(result)
-    elif not quiet:
-        _print(result)
+    finish(run(model, given), None, as_json, quiet)
 
 
-def _run(model: Path, given: dict[str, Any]) -> Result:
+def run(model: Path | ModelProto, given: dict[str, Any]) -> Result:
     """Turn flags into options, and run."""
     from onnx_sched import pipeline
     from onnx_sched.judge.feeds import parse_dims, parse_shape
@@ -175,6 +169,16 @@ def _run(model: Path, given: dict[str, Any]) -> Result:
     return result
 
 
+def finish(result: Result, output: Path | None, as_json: bool, quiet: bool) -> None:
+    """Print the result: the report on stdout, what was written on stderr."""
+    if as_json:
+        _print_json(result)
+    elif not quiet:
+        _print(result)
+        if output is not None:
+            click.echo(f"wrote {output} ({result.report.seconds:.1f} s)", err=True)
+
+
 def _print_json(result: Result) -> None:
     import json
 
@@ -187,7 +191,3 @@ def _print(result: Result) -> None:
     from onnx_sched.report.text import render
 
     Console(highlight=False, soft_wrap=not sys.stdout.isatty()).print(render(result.report))
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
