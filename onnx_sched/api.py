@@ -13,6 +13,7 @@ from onnx_sched.analysis import analyse
 from onnx_sched.judge import provider as providers
 from onnx_sched.judge.provider import ProviderStatus
 from onnx_sched.options import Choose, Options
+from onnx_sched.progress import Progress, nobody
 from onnx_sched.result import Result
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def optimize(
     threads: Sequence[int] = (1, 0),
     time_limit: float = 60.0,
     max_activation: float = 1.25,
+    target: str | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """Rewrite a model so that independent, alike nodes run as one, and check the result.
 
@@ -58,6 +61,8 @@ def optimize(
         threads: Numbers of threads at which it must not be slower; 0 is what the runtime takes.
         time_limit: Seconds after which nothing more is measured.
         max_activation: How much larger the peak of activations may get, as a factor.
+        target: Device profile to decide by instead of a race ("cuda-a100", ..., or a .toml file).
+        progress: Is told what is being done (`onnx_sched.progress.Step`), step by step.
 
     Returns:
         The new model, the plan and the report.
@@ -84,6 +89,8 @@ def optimize(
         threads=tuple(threads),
         time_limit=time_limit,
         max_activation=max_activation,
+        target=target,
+        progress=progress or nobody,
     )
     return pipeline.optimize(model, options)
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto
 
 from onnx_sched.analysis import Analysis
 from onnx_sched.cost import Device
-from onnx_sched.extract import Excerpt, excerpts
+from onnx_sched.extract import Excerpt, excerpts, fingerprint
 from onnx_sched.judge.measure import Race, Runner, Speedup, runner
 from onnx_sched.judge.runtime import RuntimeRefused
 from onnx_sched.plan import Group
-from onnx_sched.variants import Explorer, Variant, formed
+from onnx_sched.progress import Progress, nobody
+from onnx_sched.variants import Explorer, Variant, formed, trials_for
 
 SAFE = 1 / 1.02
 """A variant is safe under a condition if the whole interval of its speed-up lies above this."""
@@ -33,10 +33,8 @@ MOST_ROUNDS = 160
 """Samples after which a close race is over; who is not safe by then has lost."""
 
 CANDIDATES = 6
-TRIALS = 40
 
 Feeds = Mapping[str, Any]
-Say = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +78,7 @@ class Chooser:
         conditions: Gives where it must not be slower.
         values: Gives named values of the model in a run, by condition's feeds.
         deadline: Time (of `time.monotonic`) after which nothing more is measured.
+        progress: Is told which region is measured.
     """
 
     analysis: Analysis
@@ -88,6 +87,7 @@ class Chooser:
     conditions: Callable[[], Sequence[Condition]]
     values: Callable[[Sequence[str], Feeds], dict[str, Any]]
     deadline: float
+    progress: Progress = nobody
     _known: dict[bytes, tuple[Mapping[Hashable, str] | None, tuple[Speedup, ...]]] = field(
         default_factory=dict
     )
@@ -96,7 +96,7 @@ class Chooser:
         """Find the best variant of a region and race it; regions that are alike are raced once."""
         if time.monotonic() > self.deadline:
             return Decision((), (), "the time limit was reached before it was measured")
-        trials = max(6, min(TRIALS, 200_000 // max(1, len(self.analysis.graph.nodes))))
+        trials = trials_for(self.analysis)
         explorer = Explorer(self.analysis, region, self.device, trials)
         plain = explorer.plain()
         pair = excerpts(self.analysis, plain.rewritten) if plain is not None else None
@@ -226,23 +226,3 @@ def _why(conditions: Sequence[Condition], speedups: Sequence[Speedup]) -> str:
     if best is None:
         return "it does not run by itself"
     return f"measured no difference: at best {best.ratio:.2f}x [{best.low:.2f}, {best.high:.2f}]"
-
-
-def fingerprint(part: Excerpt) -> bytes:
-    """What a part computes on what shapes, whatever its names and numbers are."""
-    number: dict[str, int] = {}
-    words: list[str] = []
-    for value in (*part.model.graph.input, *part.model.graph.output):
-        number.setdefault(value.name, len(number))
-        words.append(value.type.SerializeToString(deterministic=True).hex())
-    for tensor in part.model.graph.initializer:
-        number.setdefault(tensor.name, len(number))
-        words.append(f"{tensor.data_type}{list(tensor.dims)}")
-    for node in part.model.graph.node:
-        words.append(f"{node.domain}.{node.op_type}")
-        for attribute in sorted(node.attribute, key=lambda a: a.name):
-            if attribute.type != AttributeProto.TENSOR:
-                words.append(attribute.SerializeToString(deterministic=True).hex())
-        for name in (*node.input, "/", *node.output):
-            words.append(str(number.setdefault(name, len(number))))
-    return " ".join(words).encode()

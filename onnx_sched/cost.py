@@ -6,16 +6,19 @@ which says where each was measured.
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from math import exp, log
+from pathlib import Path
 
 from onnx import NodeProto
 
 from onnx_sched.dims import Shape, count
+from onnx_sched.errors import UsageError
 from onnx_sched.graph import domain_of
 
 
@@ -34,6 +37,11 @@ class Device:
     rows_gflops: float
     image_us: float
     fuses_linear: bool
+    convolves: bool
+
+
+SHIPPED = ("cpu", "cuda-a100", "cuda-h100", "cuda-h200", "cuda-t4")
+"""Profiles that come with the package."""
 
 
 @cache
@@ -43,9 +51,38 @@ def device(name: str) -> Device:
     return Device(**tomllib.loads(text))
 
 
+def load(target: str) -> Device:
+    """A profile by its name, or from a file that `calibrate` wrote.
+
+    Raises:
+        UsageError: If there is none.
+    """
+    if target in SHIPPED:
+        return device(target)
+    path = Path(target)
+    if path.suffix != ".toml":
+        close = difflib.get_close_matches(target, SHIPPED, n=1)
+        hint = (
+            f"Did you mean {close[0]}?"
+            if close
+            else f"There are {', '.join(SHIPPED)}, and .toml files."
+        )
+        raise UsageError(f"--target {target}: no such device profile", hint)
+    try:
+        return Device(**tomllib.loads(path.read_text("utf-8")))
+    except OSError as error:
+        raise UsageError(
+            f"--target {target}: {error.strerror}", "Make one with `calibrate`."
+        ) from None
+    except (tomllib.TOMLDecodeError, TypeError) as error:
+        raise UsageError(
+            f"--target {target} is no device profile: {error}", "Make one with `calibrate`."
+        ) from None
+
+
 def profile_for(provider: str) -> Device:
     """The profile that stands for an execution provider."""
-    return device("cuda" if provider.lower().startswith("cuda") else "cpu")
+    return device("cuda-a100" if provider.lower().startswith("cuda") else "cpu")
 
 
 MOVES = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from onnx_sched.analysis import Analysis
 from onnx_sched.constants import Const
@@ -104,3 +104,23 @@ def _info(analysis: Analysis, name: str) -> ValueInfoProto:
         return ValueInfoProto(name=name)
     info: ValueInfoProto = helper.make_tensor_value_info(name, known.elem_type, known.shape)
     return info
+
+
+def fingerprint(part: Excerpt) -> bytes:
+    """What a part computes on what shapes, whatever its names and numbers are."""
+    number: dict[str, int] = {}
+    words: list[str] = []
+    for value in (*part.model.graph.input, *part.model.graph.output):
+        number.setdefault(value.name, len(number))
+        words.append(value.type.SerializeToString(deterministic=True).hex())
+    for tensor in part.model.graph.initializer:
+        number.setdefault(tensor.name, len(number))
+        words.append(f"{tensor.data_type}{list(tensor.dims)}")
+    for node in part.model.graph.node:
+        words.append(f"{node.domain}.{node.op_type}")
+        for attribute in sorted(node.attribute, key=lambda a: a.name):
+            if attribute.type != AttributeProto.TENSOR:
+                words.append(attribute.SerializeToString(deterministic=True).hex())
+        for name in (*node.input, "/", *node.output):
+            words.append(str(number.setdefault(name, len(number))))
+    return " ".join(words).encode()

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.errors import UsageError
+from onnx_sched.progress import Progress, nobody
 
 Choose = Literal["measured", "model", "always"]
 
@@ -34,7 +35,9 @@ class Options:
         threads: Numbers of threads at which it must not be slower; 0 is what the runtime takes.
         time_limit: Seconds after which nothing more is measured.
         plan: A plan file to carry out instead of deciding.
+        target: Device profile to decide by, where the target is not at hand; nothing is raced then.
         max_activation: How much larger the peak of activations may get, as a factor.
+        progress: Is told what is being done, step by step.
     """
 
     choose: Choose = "measured"
@@ -53,6 +56,8 @@ class Options:
     time_limit: float = 60.0
     max_activation: float = 1.25
     plan: Path | None = None
+    target: str | None = None
+    progress: Progress = nobody
 
 
 def skipper(options: Options, circuit: Circuit) -> Callable[[Unit], bool]:

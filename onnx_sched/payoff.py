@@ -27,9 +27,22 @@ MARGIN = 0.97
 class Costs:
     """Estimated times of one or more regions, in microseconds, by size."""
 
+    device: str
     sizes: tuple[int, ...]
     before: dict[int, float]
     after: dict[int, float]
+
+    def pays(self) -> bool:
+        """Whether the estimate says faster, with a margin, at every size."""
+        return all(self.after[s] < MARGIN * self.before[s] for s in self.sizes)
+
+    def words(self) -> str:
+        """The worst of the estimates, for people."""
+        size = max(self.sizes, key=self.log_ratio)
+        return (
+            f"estimated {self.before[size]:.0f} us before and {self.after[size]:.0f} us after, "
+            f"open sizes taken as {size} (profile {self.device})"
+        )
 
     def log_ratio(self, size: int) -> float:
         """The logarithm of after / before."""
@@ -48,32 +61,7 @@ def region_costs(
     for size in SIZES:
         estimate = Estimate(device, shapes.get, weights.__contains__, size)
         before[size], after[size] = estimate.total(old), estimate.total(new)
-    return Costs(SIZES, before, after)
-
-
-def unpaid(
-    analysis: Analysis, groups: Sequence[Group], rewritten: Rewritten, device: Device
-) -> dict[int, str]:
-    """Regions that would not be faster, with the estimate in words."""
-    old = _replaced(analysis, groups, rewritten)
-    new: dict[int, list[NodeProto]] = {}
-    for made in rewritten.nodes:
-        if made.group is not None:
-            new.setdefault(groups[made.group].region, []).append(made.proto)
-    shapes = _new_shapes(analysis, rewritten)
-    weights = set(analysis.values.constants) | set(rewritten.fresh)
-    found: dict[int, str] = {}
-    for region, nodes in new.items():
-        for size in SIZES:
-            estimate = Estimate(device, shapes.get, weights.__contains__, size)
-            before, after = estimate.total(old.get(region, ())), estimate.total(nodes)
-            if after >= MARGIN * before:
-                found[region] = (
-                    f"estimated {before:.0f} us before and {after:.0f} us after, "
-                    f"open sizes taken as {size} (profile {device.name})"
-                )
-                break
-    return found
+    return Costs(device.name, SIZES, before, after)
 
 
 def idle_regions(analysis: Analysis, groups: Sequence[Group], rewritten: Rewritten) -> set[int]:

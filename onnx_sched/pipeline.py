@@ -15,7 +15,7 @@ from onnx_sched import files, plan_file
 from onnx_sched.analysis import Analysis, analyse
 from onnx_sched.choose import Chooser
 from onnx_sched.constants import Const
-from onnx_sched.cost import profile_for
+from onnx_sched.cost import load, profile_for
 from onnx_sched.errors import MismatchError, UsageError
 from onnx_sched.judge.agree import Agreement
 from onnx_sched.judge.profiling import Profile
@@ -32,6 +32,7 @@ from onnx_sched.planner import (
     replayed_plan,
     without_region,
 )
+from onnx_sched.progress import Step
 from onnx_sched.report.build import Findings, build
 from onnx_sched.result import Result
 from onnx_sched.trial import Trial, slower
@@ -49,10 +50,12 @@ GROWTH = 1 << 24
 def optimize(model: ModelProto | Path | str | gs.Graph, options: Options) -> Result:
     """Rewrite a model, check it and race it; see `onnx_sched.optimize`."""
     begin = time.perf_counter()
+    options.progress(Step("read"))
     source, convert = take(model)
     provider = select_provider(options.provider) if options.check else None
     replayed = plan_file.read(options.plan) if options.plan is not None else None
     nonempty = options.nonempty or bool(replayed and replayed.get("nonempty"))
+    options.progress(Step("analyse"))
     analysis = analyse(source, nonempty=nonempty)
     with tempfile.TemporaryDirectory(prefix="onnx_sched_") as folder:
         trial = Trial(Path(folder), source, options, provider.name if provider else "")
@@ -61,7 +64,8 @@ def optimize(model: ModelProto | Path | str | gs.Graph, options: Options) -> Res
         run.settle()
     findings = replace(run.findings, seconds=round(time.perf_counter() - begin, 3))
     report = build(analysis, run.plan, run.rewritten, findings)
-    return Result(run.plan, report, source, run.skeleton, run.fresh, convert, nonempty)
+    skeleton, fresh, shapes = run.skeleton, run.fresh, trial.shapes()
+    return Result(run.plan, report, source, skeleton, fresh, convert, nonempty, analysis, shapes)
 
 
 def take(
@@ -107,6 +111,7 @@ class _Run:
 
     def decide(self, replayed: dict[str, Any] | None) -> None:
         """Make a plan, or take one from a file, and the graph that it asks for."""
+        self._options.progress(Step("plan"))
         skip = skipper(self._options, self._analysis.circuit)
         opset = self._analysis.graph.opset
         if opset not in OPSETS:
@@ -118,8 +123,13 @@ class _Run:
             self._take(replayed_plan(self._analysis, plan, self._options.plan))
             return
         name = self._provider.name if self._provider else self._options.provider
-        device = profile_for(name)
-        if self._options.choose == "measured" and self._provider is not None:
+        target = self._options.target
+        device = load(target) if target is not None else profile_for(name)
+        wanted = self._options.choose
+        if wanted != "always" and (wanted == "model" or target is not None):
+            note = f"decided by the profile {device.name}: estimated, not measured"
+            self.findings = replace(self.findings, notes=(*self.findings.notes, note))
+        if wanted == "measured" and target is None and self._provider is not None:
             chooser = Chooser(
                 self._analysis,
                 device,
@@ -127,10 +137,11 @@ class _Run:
                 self._trial.conditions,
                 Observer(self._analysis.source, self._provider.name).values,
                 self._deadline,
+                self._options.progress,
             )
             draft = measured_plan(self._analysis, skip, chooser)
         else:
-            pays = device if self._options.choose != "always" else None
+            pays = device if wanted != "always" else None
             draft = modelled_plan(self._analysis, skip, pays)
         self._take(draft)
 
@@ -139,7 +150,7 @@ class _Run:
         twice = doubled(self._analysis.source.model.graph.node)
         if twice:
             note = f"{len(twice)} node name(s) stood more than once, such as {twice[0]!r}: made distinct"
-            self.findings = replace(self.findings, notes=(note,))
+            self.findings = replace(self.findings, notes=(*self.findings.notes, note))
             if self.rewritten is None:  # ONNX Runtime refuses the original: a copy would be no use
                 known = self._analysis.known
                 self.rewritten = rewrite(
@@ -179,6 +190,7 @@ class _Run:
                 self.findings = replace(self.findings, agreement=unchanged, profiles=None, raced=())
 
     def _check(self, path: Path) -> None:
+        self._options.progress(Step("check"))
         agreement = self._trial.check(path)
         if agreement.verdict == "mismatch":
             raise MismatchError(
@@ -208,7 +220,7 @@ class _Run:
 
     def _too_slow(self, path: Path) -> tuple[str, str] | None:
         """Why the whole model's race speaks against the plan, if it does."""
-        if self._options.choose != "measured":
+        if self._options.choose != "measured" or self._options.target is not None:
             return None
         raced = self._trial.race(path, self._deadline + self._options.time_limit / 2)
         self.findings = replace(self.findings, raced=tuple(raced))

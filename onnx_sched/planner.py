@@ -15,10 +15,12 @@ from onnx_sched.errors import UsageError
 from onnx_sched.find import Finder, heavy_regions, is_heavy, reductions, regions
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.passes.rules import rule_for
-from onnx_sched.payoff import idle_regions, unpaid
+from onnx_sched.payoff import idle_regions
 from onnx_sched.plan import Group, Plan, Refusal, merged
+from onnx_sched.progress import Step
 from onnx_sched.refusals import explain, inside
 from onnx_sched.signature import signature
+from onnx_sched.variants import Modeller
 
 Skip = Callable[[Unit], bool]
 
@@ -40,16 +42,17 @@ def modelled_plan(analysis: Analysis, skip: Skip, device: Device | None) -> Draf
         device: For whom it must pay; None to take all that is legal.
     """
     level, groups, refusals = legal(analysis, skip)
+    if device is not None:
+        kept: list[Group] = []
+        modeller = Modeller(analysis, device)
+        for region in region_numbers(groups):
+            members = of_region(groups, region)
+            found, why = modeller.decide(members)
+            kept += found
+            if not found:
+                refusals += refuse(analysis, members, "S303", f"would not pay: {why}")
+        groups = regions(kept)
     rewritten, groups = made(analysis, groups, refusals)
-    if device is not None and rewritten is not None:
-        dear = unpaid(analysis, groups, rewritten, device)
-        if dear:
-            for region, why in dear.items():
-                refusals += refuse(
-                    analysis, of_region(groups, region), "S303", f"would not pay: {why}"
-                )
-            left = [g for g in groups if g.region not in dear]
-            rewritten, groups = made(analysis, regions(left), refusals)
     return _draft(analysis, skip, level, groups, refusals, rewritten)
 
 
@@ -57,8 +60,11 @@ def measured_plan(analysis: Analysis, skip: Skip, chooser: Chooser) -> Draft:
     """Plan what a race on the target says is faster, region by region."""
     level, groups, refusals = legal(analysis, skip)
     kept: list[Group] = []
-    for region in sorted({g.region for g in groups}):
+    numbers = region_numbers(groups)
+    for n, region in enumerate(numbers):
         members = of_region(groups, region)
+        what = f"region of {members[0].size} x {members[0].kind}"
+        chooser.progress(Step("measure", n, len(numbers), what))
         decision = chooser.decide(members)
         kept += decision.groups
         if not decision.groups:

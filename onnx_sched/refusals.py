@@ -82,6 +82,8 @@ def why(circuit: Circuit, unit: Unit, peers: Sequence[Unit]) -> tuple[str, str]:
 
 def difference(circuit: Circuit, a: Unit, b: Unit) -> tuple[str, str, int]:
     """Code, reason, and how far apart two units are; 0 if nothing that counts differs."""
+    if a.kind != b.kind and LINEAR in (a.kind, b.kind):
+        return "S106", "the weight is constant in some and computed in others", 5
     if a.kind != b.kind:
         return "S105", f"{a.kind} beside {b.kind}", 5
     found: list[tuple[str, str, int]] = []

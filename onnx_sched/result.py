@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from onnx import ModelProto
 
 from onnx_sched import files, plan_file
+from onnx_sched.analysis import Analysis, analyse
 from onnx_sched.constants import Const
 from onnx_sched.errors import ModelError
 from onnx_sched.plan import Plan
 from onnx_sched.report.data import Report
+from onnx_sched.report.scene import Scene
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
@@ -35,6 +37,8 @@ class Result:
     _fresh: dict[str, Const] = field(repr=False)
     _convert: Callable[[ModelProto], Any] | None = None
     _nonempty: bool = False
+    _analysis: Analysis | None = field(default=None, repr=False)
+    _shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def changed(self) -> bool:
@@ -69,6 +73,19 @@ class Result:
     def model(self) -> ModelProto | gs.Graph:
         """The resulting model, in the form in which the original was given."""
         return self._convert(self.proto) if self._convert else self.proto
+
+    def scene(self, written: Path | None = None) -> Scene:
+        """The run as pictures and tables need it: both circuits, and what was decided.
+
+        Args:
+            written: Where the new model was saved, if it was: weights are then not copied.
+        """
+        before = self._analysis or analyse(self._source, nonempty=self._nonempty)
+        after = None
+        if self.changed:
+            source = files.read(written) if written else files.Source(self.proto, None)
+            after = analyse(source)
+        return Scene(self.report, self.plan, before, after, self._shapes)
 
     def save_plan(self, path: Path | str) -> None:
         """Write the plan; `--plan` carries it out again without measuring."""

@@ -17,6 +17,7 @@ from onnx_sched.judge import agree, feeds, profiling
 from onnx_sched.judge.measure import Race, Speedup, runner
 from onnx_sched.judge.tolerances import parse_tolerances
 from onnx_sched.options import Options
+from onnx_sched.progress import Step
 
 TIMED = 2
 """How many of the default sizes are raced: batch 1 and 32; the odd one is for checking only."""
@@ -96,16 +97,26 @@ class Trial:
 
     def profiles(self, path: Path) -> tuple[profiling.Profile, profiling.Profile]:
         """What the runtime says of a run of both at the largest sizes that are timed."""
-        _, fed = self.sets()[min(len(self.sets()), TIMED) - 1]
+        fed = self._profiled()
         return (
             profiling.profile(self.original, fed, self.provider),
             profiling.profile(path, fed, self.provider),
         )
 
+    def _profiled(self) -> Mapping[str, Any]:
+        return self.sets()[min(len(self.sets()), TIMED) - 1][1]
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the inputs at which the models were profiled; none if nothing was run."""
+        fed = self._profiled() if self._sets else {}
+        return {name: tuple(v.shape) for name, v in fed.items() if hasattr(v, "shape")}
+
     def race(self, path: Path, deadline: float) -> list[tuple[Condition, Speedup]]:
         """Race the whole model against the original under every condition."""
-        found = []
-        for condition in self.conditions():
+        found: list[tuple[Condition, Speedup]] = []
+        conditions = self.conditions()
+        for condition in conditions:
+            self.options.progress(Step("race", len(found), len(conditions), condition.label))
             threads = condition.threads or None
             entered = [
                 runner(model, condition.feeds, self.provider, threads)

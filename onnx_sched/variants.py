@@ -8,20 +8,23 @@ that fit each other.  "separate" is always one of the choices: a region is cut w
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import log
 
 from onnx_sched.analysis import Analysis
 from onnx_sched.circuit import LINEAR, Circuit
 from onnx_sched.constants import Const
 from onnx_sched.cost import Device
+from onnx_sched.extract import excerpts, fingerprint
 from onnx_sched.find import reductions
 from onnx_sched.passes.fold import NORMS
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
-from onnx_sched.payoff import region_costs
+from onnx_sched.payoff import Costs, region_costs
 from onnx_sched.plan import Group, Plan
 
 SEPARATE = "separate"
 SWEEPS = 2
+TRIALS = 40
 
 SURE = 0.4
 """A variant whose estimated log ratio is above this is not even tried."""
@@ -35,17 +38,38 @@ class Variant:
         chosen: Form by kind of group.
         groups: The region's groups, each with its form.
         rewritten: The whole graph with only this region rewritten.
-        score: Mean over sizes of log(time after / time before), estimated; below 0 is faster.
+        costs: Estimated times before and after.
+        whole: Estimated times of the whole region as it was, by size: a variant may leave parts of
+            it alone.
     """
 
     chosen: Mapping[Hashable, str]
     groups: tuple[Group, ...]
     rewritten: Rewritten
-    score: float
+    costs: Costs
+    whole: Mapping[int, float]
+
+    @property
+    def score(self) -> float:
+        """Mean over sizes of log(region's time after / before), estimated; below 0 is faster."""
+        logs = []
+        for size in self.costs.sizes:
+            whole = max(self.whole[size], self.costs.before[size], 1e-9)
+            left = max(0.0, whole - self.costs.before[size])
+            logs.append(log(max(left + self.costs.after[size], 1e-9) / whole))
+        return sum(logs) / len(logs)
 
 
-def forms(group: Group) -> tuple[str, ...]:
-    """The forms that a group can take, the plainest first."""
+CONVOLUTIONS = frozenset({"conv_t", "grouped_conv"})
+
+
+def forms(group: Group, convolves: bool = True) -> tuple[str, ...]:
+    """The forms that a group can take, the plainest first; by convolutions only if asked."""
+    found = _forms(group)
+    return found if convolves else tuple(f for f in found if f not in CONVOLUTIONS)
+
+
+def _forms(group: Group) -> tuple[str, ...]:
     if group.segments:
         return (group.form, "parts", SEPARATE)
     if group.kind in NORMS:
@@ -97,12 +121,19 @@ class Explorer:
     """Tries variants of one region and remembers them all."""
 
     def __init__(
-        self, analysis: Analysis, region: Sequence[Group], device: Device, trials: int
+        self,
+        analysis: Analysis,
+        region: Sequence[Group],
+        device: Device,
+        trials: int,
+        convolves: bool = True,
     ) -> None:
         self._analysis = analysis
         self._region = tuple(region)
         self._device = device
         self._left = trials
+        self._convolves = convolves
+        self._whole: Mapping[int, float] = {}
         self._names = analysis.names
         self._seen: dict[tuple[tuple[int, str], ...], Variant | None] = {}
 
@@ -114,7 +145,7 @@ class Explorer:
         """The most promising variants, and the plain ones in any case."""
         options: dict[Hashable, tuple[str, ...]] = {}
         for group in self._region:
-            choices = forms(group)
+            choices = forms(group, self._convolves)
             if len(choices) > 1:
                 options[kind_key(group, self._analysis.circuit)] = choices
         plain: list[Variant] = []
@@ -166,5 +197,44 @@ class Explorer:
         except GroupRefused:
             return None
         costs = region_costs(self._analysis, groups, rewritten, self._device)
-        score = sum(costs.log_ratio(size) for size in costs.sizes) / len(costs.sizes)
-        return Variant(dict(chosen), groups, rewritten, score)
+        if not self._whole:
+            self._whole = costs.before  # of the plain variant, which is tried first
+        return Variant(dict(chosen), groups, rewritten, costs, self._whole)
+
+
+@dataclass
+class Modeller:
+    """Decides region by region by the cost model alone; regions that are alike are explored once.
+
+    Attributes:
+        analysis: The model.
+        device: Profile that decides.
+    """
+
+    analysis: Analysis
+    device: Device
+    _known: dict[bytes, tuple[Mapping[Hashable, str] | None, str]] = field(default_factory=dict)
+
+    def decide(self, region: Sequence[Group]) -> tuple[tuple[Group, ...], str]:
+        """The region in its best form, or nothing and the reason."""
+        trials = trials_for(self.analysis)
+        convolves = self.device.convolves
+        explorer = Explorer(self.analysis, region, self.device, trials, convolves)
+        plain = explorer.plain()
+        pair = excerpts(self.analysis, plain.rewritten) if plain is not None else None
+        key = b"|".join(map(fingerprint, pair)) if pair is not None else b""
+        if not key or key not in self._known:
+            paying = [v for v in explorer.best(TRIALS) if v.costs.pays()]
+            best = min(paying, key=lambda v: v.score, default=None)
+            why = plain.costs.words() if plain is not None else "no form of it can be made"
+            outcome = (best.chosen if best is not None else None, why)
+            self._known[key] = outcome
+        chosen, why = self._known[key]
+        if chosen is None:
+            return (), why
+        return formed(region, chosen, self.analysis.circuit), ""
+
+
+def trials_for(analysis: Analysis) -> int:
+    """How many variants of a region are tried: fewer in large models, where each takes longer."""
+    return max(6, min(TRIALS, 200_000 // max(1, len(analysis.graph.nodes))))

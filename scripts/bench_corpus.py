@@ -188,7 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(
             f"batch {line['batch']}, {line['threads']} thread(s): "
             f"geometric mean {line['geometric_mean']:.2f}x over {line['models']} models, "
-            f"{line['geometric_mean_changed']:.2f}x over the {line['changed']} changed; slower: {', '.join(line['slower']) or 'none'}"
+            f"{line['geometric_mean_changed']:.2f}x over the {line['changed']} changed; "
+            f"slower: {', '.join(line['slower']) or 'none'}"
         )
     print(f"{time.perf_counter() - begin:.0f} s, onnxruntime {onnxruntime.__version__}")
     if options.json:

@@ -4,8 +4,9 @@
 
 Every model is rewritten wherever that is legal, checked by onnx, compared in its interface, and run in
 ONNX Runtime with optimizations off and on, at two batch sizes, against the original with optimizations
-off.  How far outputs may lie apart follows from how far the original moves when its inputs and weights
-move by a few last bits.  Prints one line for each failure and a summary; exits 1 if anything failed.
+off.  One in four is fed NaN and Inf as well, one in four an empty batch.  How far outputs may lie apart
+follows from how far the original moves when its inputs and weights move by a few last bits.  Prints one
+line for each failure and a summary; exits 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -30,9 +31,14 @@ from onnx import ModelProto, numpy_helper
 
 import onnx_sched
 from onnx_sched.judge.runtime import RuntimeRefused, open_session, run
-from tests.random_models import make_feeds, random_model
+from tests.random_models import BATCH_NAMES, REGRESSIONS, make_feeds, random_model
 
 Array = NDArray[Any]
+Case = int | str
+"""A seed, or the name of a kept model."""
+
+At = Callable[[str], None]
+"""Is told what comes next, so that a crash can be laid at someone's door."""
 
 SIZES = ((1, 3), (5, 2))
 """Batch and sequence length of each comparison."""
@@ -52,13 +58,15 @@ HOPELESS = 0.05
 PATIENCE = 120.0
 """Seconds after which a model counts as hung."""
 
+ORIGINAL, REWRITTEN = "the original", "the result"
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What happened to one model.
 
     Attributes:
-        seed: It makes the model.
+        case: The seed or name that makes the model.
         status: "ok", "skipped" (nothing can be said), or "failed".
         reason: One line; empty if all went well.
         groups: "op type/form" of every group that was batched.
@@ -66,7 +74,7 @@ class Outcome:
         compared: Outputs that were compared, and those too sensitive to be.
     """
 
-    seed: int
+    case: Case
     status: str
     reason: str = ""
     groups: tuple[str, ...] = ()
@@ -97,29 +105,36 @@ class Reference:
     limits: dict[str, Array | None] = field(default_factory=dict)
 
 
-def judge(seed: int) -> Outcome:
-    """Make the model of a seed and optimize it; see `judge_model`."""
-    return judge_model(random_model(seed), seed)
+def judge(case: Case, at: At = lambda _: None) -> Outcome:
+    """Optimize the model of a seed or of a name, and compare the result with it.
 
-
-def judge_model(model: ModelProto, seed: int = 0) -> Outcome:
-    """Optimize a model and compare the result with it."""
+    Args:
+        case: The seed or the name; a named model goes through every check.
+        at: Is told whose turn it is.
+    """
+    named = isinstance(case, str)
+    model = REGRESSIONS[case]() if isinstance(case, str) else random_model(case)
+    seed = 0 if isinstance(case, str) else case
+    at(ORIGINAL)
     try:
         sound = _is_sound(model)
         references = _references(model, seed)
     except Skip as skip:
-        return Outcome(seed, "skipped", str(skip))
-    found = Outcome(seed, "failed")
+        return Outcome(case, "skipped", str(skip))
+    found = Outcome(case, "failed")
+    counts = [0, 0]
     try:
+        at(REWRITTEN)
         before = model.SerializeToString(deterministic=True)
         new, found = _optimized(model, found)
         _check_form(model, new, sound, before)
-        counts = [0, 0]
         for optimize in (False, True):
-            _compare(model, new, references, optimize, counts)
-        if seed % 4 == 0:
-            _check_wild(model, new, references[-1], seed)
-        if seed % 8 == 0:
+            _compare(model, new, references, optimize, counts, at)
+        if named or seed % 4 == 0:
+            _check_wild(model, new, references[-1], seed, at)
+        if named or seed % 4 == 1:
+            _check_empty(model, new, seed, at)
+        if named or seed % 8 == 0:
             _check_repeats(model, new)
     except Wrong as wrong:
         return replace(found, reason=str(wrong))
@@ -138,19 +153,17 @@ def _optimized(model: ModelProto, found: Outcome) -> tuple[ModelProto, Outcome]:
     return new, replace(found, groups=groups, refusals=tuple(r["code"] for r in report["refusals"]))
 
 
-def _check_repeats(model: ModelProto, new: ModelProto) -> None:
-    """The same model gives the same result."""
-    again, _ = _optimized(model, Outcome(0, ""))
-    if again.SerializeToString() != new.SerializeToString():
-        raise Wrong("a second run gives another model")
-
-
 def _where(error: Exception) -> str:
     """An exception and the place in the optimizer where it came up."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "onnx_sched" in f.filename] or frames
     at = f"{Path(own[-1].filename).name}:{own[-1].lineno} {own[-1].name}"
     return " ".join(f"{type(error).__name__} at {at}: {error}".split())[:200]
+
+
+def _line(error: Exception, length: int = 180) -> str:
+    """A message on one line."""
+    return " ".join(str(error).split())[:length]
 
 
 def _is_sound(model: ModelProto) -> bool:
@@ -164,25 +177,25 @@ def _is_sound(model: ModelProto) -> bool:
     return True
 
 
-def _run(data: bytes, feeds: Sequence[Mapping[str, Array]], optimize: bool) -> list[dict[str, Any]]:
+def _run(model: ModelProto, feeds: Iterable[Mapping[str, Array]], optimize: bool) -> list[Any]:
     """Outputs for each feed; each in a session of its own, since random nodes count their calls."""
+    data = model.SerializeToString()
     return [run(open_session(data, "cpu", optimize=optimize), f) for f in feeds]
 
 
 def _references(model: ModelProto, seed: int) -> list[Reference]:
     """Run the original at every size, and with inputs and weights nudged."""
     feeds = [make_feeds(model, n, s, seed + k) for k, (n, s) in enumerate(SIZES)]
-    data = model.SerializeToString()
     try:
-        outputs = _run(data, feeds, False)
+        outputs = _run(model, feeds, False)
     except RuntimeRefused as refused:
-        raise Skip(" ".join(str(refused).split())[:120]) from None
+        raise Skip(_line(refused)) from None
     references = [Reference(f, o) for f, o in zip(feeds, outputs, strict=True)]
     size = max((NUDGE[d] for d in _float_types(model)), default=0.0)
     moved: list[list[dict[str, Any]]] = []
     for k in range(2):
         rng = np.random.default_rng([seed, k, 7])
-        shaken = _nudged_model(model, rng, size).SerializeToString()
+        shaken = _nudged_model(model, rng, size)
         shaken_feeds = [{n: _nudged(a, rng, size) for n, a in f.items()} for f in feeds]
         try:
             moved.append(_run(shaken, shaken_feeds, False))
@@ -257,9 +270,7 @@ def _check_form(model: ModelProto, new: ModelProto, sound: bool, before: bytes) 
         try:
             onnx.checker.check_model(new, full_check=True)
         except Exception as error:  # the checker raises several kinds, and bare ones
-            raise Wrong(
-                f"the checker refuses the result: {' '.join(str(error).split())[:160]}"
-            ) from None
+            raise Wrong(f"the checker refuses the result: {_line(error)}") from None
     weights = {t.name for t in new.graph.initializer} if model.ir_version < 4 else set()
     old_weights = {t.name for t in model.graph.initializer} if model.ir_version < 4 else set()
     asked = [v.SerializeToString() for v in model.graph.input if v.name not in old_weights]
@@ -283,17 +294,21 @@ def _compare(
     references: Sequence[Reference],
     optimize: bool,
     counts: list[int],
+    at: At,
 ) -> None:
     """Run the new model and compare every output."""
     level = "with" if optimize else "without"
-    try:
-        results = _run(new.SerializeToString(), [r.feeds for r in references], optimize)
-    except RuntimeRefused as refused:
-        if optimize and _breaks(model, references):
-            return
-        text = " ".join(str(refused).split())
-        raise Wrong(f"does not run {level} optimizations: {text[:200]}") from None
     own: list[dict[str, Any]] | None = None
+    if optimize:
+        at(ORIGINAL)
+        own = _tried(model, [r.feeds for r in references])
+        at(REWRITTEN)
+    try:
+        results = _run(new, [r.feeds for r in references], optimize)
+    except RuntimeRefused as refused:
+        if optimize and own is None:
+            return
+        raise Wrong(f"does not run {level} optimizations: {_line(refused, 220)}") from None
     for k, (reference, got) in enumerate(zip(references, results, strict=True)):
         if list(got) != list(reference.outputs):
             raise Wrong("the outputs are others")
@@ -301,12 +316,19 @@ def _compare(
             limit = reference.limits[name]
             counts[0 if limit is not None else 1] += 1
             reason = differs(want, got[name], limit)
-            if reason and optimize:  # ONNX Runtime itself may move the original
-                own = own or _run(model.SerializeToString(), [r.feeds for r in references], True)
-                reason = reason and differs(want, got[name], _wider(limit, want, own[k][name]))
+            if reason and own is not None:  # ONNX Runtime itself may move the original
+                reason = differs(want, got[name], _wider(limit, want, own[k][name]))
             if reason:
                 sizes = "batch {}, length {}".format(*SIZES[k])
                 raise Wrong(f"output {name!r} {level} optimizations at {sizes}: {reason}")
+
+
+def _tried(model: ModelProto, feeds: Sequence[Mapping[str, Array]]) -> list[Any] | None:
+    """Outputs with optimizations; None if ONNX Runtime breaks the model."""
+    try:
+        return _run(model, feeds, True)
+    except RuntimeRefused:
+        return None
 
 
 def _wider(limit: Array | None, want: Array, own: Array) -> Array | None:
@@ -316,15 +338,6 @@ def _wider(limit: Array | None, want: Array, own: Array) -> Array | None:
     with np.errstate(all="ignore"):
         apart = np.abs(want.astype(np.float64) - own.astype(np.float64))
     return np.asarray(limit + 3 * np.max(apart[np.isfinite(apart)], initial=0.0))
-
-
-def _breaks(model: ModelProto, references: Sequence[Reference]) -> bool:
-    """Whether ONNX Runtime's optimizations break the original as well."""
-    try:
-        _run(model.SerializeToString(), [r.feeds for r in references], True)
-    except RuntimeRefused:
-        return True
-    return False
 
 
 def differs(want: Array, got: Array, limit: Array | None) -> str:
@@ -351,17 +364,21 @@ def differs(want: Array, got: Array, limit: Array | None) -> str:
     return f"{int(over.sum())} of {want.size} elements are off by up to {error.max():.3g}"
 
 
-def _check_wild(model: ModelProto, new: ModelProto, reference: Reference, seed: int) -> None:
+def _check_wild(
+    model: ModelProto, new: ModelProto, reference: Reference, seed: int, at: At
+) -> None:
     """With NaN and Inf among the inputs, both models have them in the same places."""
     feeds = make_feeds(model, *SIZES[-1], seed + len(SIZES) - 1, wild=True)
+    at(ORIGINAL)
     try:
-        want = _run(model.SerializeToString(), [feeds], False)[0]
+        want = _run(model, [feeds], False)[0]
     except RuntimeRefused:
         return
+    at(REWRITTEN)
     try:
-        got = _run(new.SerializeToString(), [feeds], False)[0]
+        got = _run(new, [feeds], False)[0]
     except RuntimeRefused as refused:
-        raise Wrong(f"does not run with NaN: {' '.join(str(refused).split())[:160]}") from None
+        raise Wrong(f"does not run with NaN: {_line(refused)}") from None
     for name in want:
         if reference.limits[name] is None or want[name].dtype.kind != "f":
             continue
@@ -370,42 +387,88 @@ def _check_wild(model: ModelProto, new: ModelProto, reference: Reference, seed: 
             raise Wrong(f"output {name!r} with NaN and Inf fed: not finite in other places")
 
 
+def _check_empty(model: ModelProto, new: ModelProto, seed: int, at: At) -> None:
+    """An empty batch gives outputs of the same shapes, if the original takes one."""
+    dims = [d for v in model.graph.input for d in v.type.tensor_type.shape.dim]
+    if not any(d.dim_param in BATCH_NAMES for d in dims):
+        return
+    feeds = make_feeds(model, 0, 2, seed)
+    for optimize in (False, True):
+        level = "with" if optimize else "without"
+        at(f"{ORIGINAL} at batch 0 {level} optimizations")
+        try:
+            want = _run(model, [feeds], optimize)[0]
+        except RuntimeRefused:
+            return
+        at(f"{REWRITTEN} at batch 0 {level} optimizations")
+        try:
+            got = _run(new, [feeds], optimize)[0]
+        except RuntimeRefused as refused:
+            raise Wrong(
+                f"does not run {level} optimizations at batch 0: {_line(refused)}"
+            ) from None
+        for name, array in want.items():
+            if array.shape != got[name].shape:
+                raise Wrong(
+                    f"output {name!r} at batch 0: shape {got[name].shape} instead of {array.shape}"
+                )
+
+
+def _check_repeats(model: ModelProto, new: ModelProto) -> None:
+    """The same model gives the same result."""
+    again, _ = _optimized(model, Outcome(0, ""))
+    if again.SerializeToString() != new.SerializeToString():
+        raise Wrong("a second run gives another model")
+
+
 # -- many ----------------------------------------------------------------------------------------------
 
 
 def _work(pipe: Connection) -> None:
-    """Judge the seeds that come in until None comes."""
-    while (seed := pipe.recv()) is not None:
+    """Judge the cases that come in until None comes."""
+    while (case := pipe.recv()) is not None:
         try:
-            pipe.send(judge(seed))
+            pipe.send(judge(case, pipe.send))
         except Exception as error:  # a mistake of the generator or of the judge
-            pipe.send(Outcome(seed, "failed", f"the judge raises {_where(error)}"))
+            pipe.send(Outcome(case, "failed", f"the judge raises {_where(error)}"))
 
 
 class _Worker:
-    """A process that judges one seed after another."""
+    """A process that judges one case after another."""
 
     def __init__(self) -> None:
-        self.pipe, theirs = mp.Pipe()
-        self.process = mp.get_context("fork").Process(target=_work, args=(theirs,), daemon=True)
+        context = mp.get_context("fork")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs,), daemon=True)
         self.process.start()
         theirs.close()
-        self.seed = -1
+        self.case: Case = -1
+        self.stage = ""
         self.since = 0.0
 
-    def give(self, seed: int) -> None:
-        """Hand over a seed."""
-        self.seed, self.since = seed, time.monotonic()
-        self.pipe.send(seed)
+    def give(self, case: Case) -> None:
+        """Hand over a case."""
+        self.case, self.stage, self.since = case, "", time.monotonic()
+        self.pipe.send(case)
 
     def take(self) -> Outcome | None:
-        """The outcome of its seed; None if the worker is gone."""
-        try:
-            outcome = self.pipe.recv()
-        except EOFError:
+        """What the worker says next; None if it only says whose turn it is, or is still at work."""
+        late = time.monotonic() - self.since > PATIENCE
+        if not late and not self.pipe.poll():
             return None
-        assert isinstance(outcome, Outcome)
-        return outcome
+        try:
+            said = self.pipe.recv() if self.pipe.poll() else None
+        except EOFError:
+            self.process.join()
+            said = None
+        if isinstance(said, str):
+            self.stage = said
+            return None
+        if isinstance(said, Outcome):
+            return said
+        what = "hangs" if late else f"crashes the process, exit code {self.process.exitcode}"
+        status = "skipped" if self.stage.startswith(ORIGINAL) else "failed"
+        return Outcome(self.case, status, f"{self.stage or 'the generator'} {what}")
 
     def stop(self) -> None:
         """End it."""
@@ -414,31 +477,28 @@ class _Worker:
         self.pipe.close()
 
 
-def outcomes(seeds: Iterator[int], jobs: int) -> Iterator[Outcome]:
-    """Judge seeds in processes of their own, so that a crash is an outcome, too."""
+def outcomes(cases: Iterable[Case], jobs: int) -> Iterator[Outcome]:
+    """Judge cases in processes of their own, so that a crash is an outcome, too."""
+    left = iter(cases)
     workers: list[_Worker] = []
     for _ in range(jobs):
-        if (seed := next(seeds, None)) is not None:
+        if (case := next(left, None)) is not None:
             workers.append(_Worker())
-            workers[-1].give(seed)
+            workers[-1].give(case)
     while workers:
-        ready = wait([w.pipe for w in workers], timeout=1.0)
+        wait([w.pipe for w in workers], timeout=1.0)
         for worker in list(workers):
-            late = time.monotonic() - worker.since > PATIENCE
-            if worker.pipe not in ready and not late:
+            if (outcome := worker.take()) is None:
                 continue
-            outcome = worker.take() if worker.pipe in ready else None
-            if outcome is None:
-                worker.stop()
-                what = "hangs" if late else f"crashes, exit code {worker.process.exitcode}"
-                outcome = Outcome(worker.seed, "failed", f"the process {what}")
-                workers[workers.index(worker)] = worker = _Worker()
             yield outcome
-            if (seed := next(seeds, None)) is None:
-                workers.remove(worker)
+            case = next(left, None)
+            if case is None or not worker.process.is_alive() or "hangs" in outcome.reason:
                 worker.stop()
-            else:
-                worker.give(seed)
+                workers.remove(worker)
+            if case is not None:
+                if worker not in workers:
+                    workers.append(worker := _Worker())
+                worker.give(case)
 
 
 @click.command(help=(__doc__ or "").split("\n", 1)[0])
@@ -453,7 +513,7 @@ def main(count: int, seed: int, jobs: int, target: Path | None) -> None:
     failures: list[Outcome] = []
     compared = np.zeros(2, int)
     batched = 0
-    for outcome in outcomes(iter(range(seed, seed + count)), jobs):
+    for outcome in outcomes(range(seed, seed + count), jobs):
         status[outcome.status] += 1
         groups.update(outcome.groups)
         refusals.update(outcome.refusals)
@@ -463,7 +523,7 @@ def main(count: int, seed: int, jobs: int, target: Path | None) -> None:
             skipped[outcome.reason[:60]] += 1
         if outcome.status == "failed":
             failures.append(outcome)
-            print(f"{outcome.seed}: {outcome.reason}", flush=True)
+            print(f"{outcome.case}: {outcome.reason}", flush=True)
     summary = {
         "models": count,
         "status": dict(status),
@@ -473,7 +533,7 @@ def main(count: int, seed: int, jobs: int, target: Path | None) -> None:
         "groups": dict(groups.most_common()),
         "refusals": dict(sorted(refusals.items())),
         "skipped": dict(skipped.most_common(20)),
-        "failures": [{"seed": f.seed, "reason": f.reason} for f in failures],
+        "failures": [{"case": f.case, "reason": f.reason} for f in failures],
         "seconds": round(time.monotonic() - begin, 1),
     }
     shown = {k: v for k, v in summary.items() if k != "failures"}

@@ -14,14 +14,15 @@ from tests.nets import evaluate
 NAMES = ("a", "b", "n.0", "<7>")
 PRIMES = dict(zip(NAMES, (1009, 1013, 1019, 1021), strict=True))
 
-factors = st.lists(st.one_of(st.integers(0, 12), st.sampled_from(NAMES)), max_size=5)
+atoms: st.SearchStrategy[Dim] = st.one_of(st.integers(0, 12), st.sampled_from(NAMES))
+factors = st.lists(atoms, max_size=5)
 dims = factors.map(product)
 sizes = st.fixed_dictionaries({name: st.integers(0, 5) for name in NAMES})
 small: st.SearchStrategy[Dim] = st.sampled_from([1, 1, 2, 3, "a", "b", "2*a"])
 shapes = st.lists(small, max_size=3).map(tuple)
 
 
-@given(st.lists(dims, max_size=4), sizes)
+@given(st.lists(st.one_of(dims, atoms), max_size=4), sizes)
 def test_a_product_is_the_product_of_the_numbers(parts: list[Dim], binding: dict[str, int]) -> None:
     """Binding the symbols before or after multiplying gives the same number."""
     expected = 1

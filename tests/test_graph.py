@@ -415,7 +415,7 @@ def test_effects_keep_the_order_of_the_file() -> None:
 def full_model() -> ModelProto:
     """A model with names in every scope: bodies, functions, training, sparse tensors, annotations."""
     model = net(
-        NESTED + '<domain: "f", opset_import: ["" : 17]> Twice (fx) => (fy) '
+        NESTED + '<domain: "f", opset_import: ["" : 17]> Twice (fx, unread) => (fy) '
         "{ ft = Identity(fx) fy = Add(ft, ft) }",
         {"weight": numbers(2)},
         domains={"f": 1},

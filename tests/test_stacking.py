@@ -531,6 +531,7 @@ EXAMPLES: list[tuple[Bulk, Layout, Layout, tuple[Step, ...] | None]] = [
         lead(2),
         (Crop(3), Reshape((4, 8, -1)), Transpose((0, 2, 1))),
     ),
+    (Bulk(4, ("B", 8)), columns(2, False), ((), (0,), (), (LANE, 1)), (Transpose((0, 3, 2, 1)),)),
     (Bulk(4, ("B", "S")), ((0, 1, LANE),), lead(2), None),
 ]
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from onnx_sched import __version__
+from onnx_sched.cli.calibrate import calibrate
 from onnx_sched.cli.draw import draw
 from onnx_sched.cli.merge import merge
 from onnx_sched.cli.optimize import optimize, plan
@@ -49,7 +50,7 @@ def cli() -> None:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
-for command in (optimize, plan, merge, draw):
+for command in (optimize, plan, merge, draw, calibrate):
     cli.add_command(command)
 
 

@@ -85,6 +85,11 @@ def choices(command: F) -> F:
             help="Measure no longer than this.",
         ),
         click.option(
+            "--target",
+            metavar="PROFILE",
+            help="Decide by a device profile (cuda-a100, ..., or a .toml of `calibrate`); no race.",
+        ),
+        click.option(
             "--max-activation",
             type=click.FloatRange(1),
             default=1.25,
@@ -162,6 +167,7 @@ def run(model: Path | ModelProto, given: dict[str, Any]) -> Result:
         time_limit=given["time_limit"],
         max_activation=given["max_activation"],
         plan=given["plan"],
+        target=given["target"],
     )
     result = pipeline.optimize(model, options)
     if given["save_plan"] is not None:

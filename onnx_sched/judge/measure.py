@@ -10,13 +10,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import helper
 
 from onnx_sched.judge.provider import full_name
 from onnx_sched.judge.runtime import open_session
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
 
 Runner = Callable[[], object]
 Floats = NDArray[np.float64]
@@ -66,21 +70,36 @@ def runner(
         RuntimeRefused: If the model does not load or run.
     """
     session = open_session(model, provider, optimize=optimize, threads=threads)
-    names = [o.name for o in session.get_outputs()]
-    plain: Runner = lambda: session.run(names, feeds)  # noqa: E731
-    tensors = all(isinstance(v, np.ndarray) and v.dtype.kind in "fiub" for v in feeds.values())
-    if not tensors or any(not o.type.startswith("tensor(") for o in session.get_outputs()):
-        return plain
-    if any("string" in o.type for o in session.get_outputs()):
-        return plain
-    import onnxruntime as ort
+    return bind(session, feeds, provider)
 
-    device = "cuda" if full_name(provider).startswith("CUDA") else "cpu"
+
+def bind(session: InferenceSession, feeds: Mapping[str, Any], provider: str) -> Runner:
+    """A function that runs an open session once on fixed inputs, outputs to the same place each time.
+
+    Inputs and outputs that are tensors stay on the device: no copy is timed.  The addresses never change,
+    which a captured CUDA graph relies on.  The model is run once here, to know the sizes of its outputs.
+
+    Args:
+        session: An open session.
+        feeds: Inputs by name.
+        provider: The execution provider that the session runs on.
+    """
+    names = [o.name for o in session.get_outputs()]
+    values = [_input_value(array, provider) for array in feeds.values()]
+    kinds = [o.type for o in session.get_outputs()]
+    if any(v is None for v in values) or any(
+        not kind.startswith("tensor(") or "string" in kind for kind in kinds
+    ):
+
+        def plain() -> object:
+            return session.run(names, feeds)
+
+        plain()
+        return plain
+    device = _device(provider)
     binding = session.io_binding()
-    held = []
-    for name, array in feeds.items():
-        value = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), device, 0)
-        held.append(value)
+    held = list(values)
+    for name, value in zip(feeds, values, strict=True):
         binding.bind_ortvalue_input(name, value)
     for name in names:
         binding.bind_output(name, device)
@@ -96,6 +115,27 @@ def runner(
         return held
 
     return bound
+
+
+def _device(provider: str) -> str:
+    return "cuda" if full_name(provider).startswith("CUDA") else "cpu"
+
+
+def _input_value(array: Any, provider: str) -> Any:
+    """An input where the session reads it; None for what cannot be bound (text, sequences)."""
+    import onnxruntime as ort
+
+    if not isinstance(array, np.ndarray):
+        return None
+    array = np.ascontiguousarray(array)
+    if array.dtype.isbuiltin == 1:
+        if array.dtype.kind not in "fiub":
+            return None
+        return ort.OrtValue.ortvalue_from_numpy(array, _device(provider), 0)
+    # A type of ml_dtypes.  Bound from the host: ONNX Runtime copies it to the device when it is bound.
+    bits = array.view(f"u{array.dtype.itemsize}")
+    number = int(helper.np_dtype_to_tensor_dtype(array.dtype))
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, number)
 
 
 class Race:
@@ -118,6 +158,15 @@ class Race:
                     once()
                 taken = (time.perf_counter_ns() - begin) / 1e3 / self._inner
                 self._samples[k].append(taken)
+
+    def samples(self, place: int) -> Floats:
+        """All samples of one runner, in microseconds a run."""
+        return np.array(self._samples[place])
+
+    @property
+    def inner(self) -> int:
+        """How many runs make a sample."""
+        return self._inner
 
     def speedup(self, before: int, after: int) -> Speedup:
         """How much faster one runner is than another."""

@@ -6,16 +6,20 @@ rely on them. The profile is written to a temporary folder and removed.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnx_sched.judge.runtime import open_session, run
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
 
 Row = Mapping[str, Any]
 
@@ -54,6 +58,8 @@ class Profile:
         source: Where the bytes come from, or why there are none.
         nodes_per_provider: Full name -> number of node calls.
         node_times_us: In the order in which the nodes start.
+        arena_peak_bytes: Full name of a provider -> the most bytes that its arena ever held in use,
+            weights and scratch memory included; empty if ONNX Runtime does not say.
     """
 
     dispatches: int
@@ -61,6 +67,7 @@ class Profile:
     source: str
     nodes_per_provider: dict[str, int]
     node_times_us: tuple[NodeTime, ...]
+    arena_peak_bytes: dict[str, int] = field(default_factory=dict)
 
 
 def profile(
@@ -80,8 +87,6 @@ def profile(
         RuntimeRefused: The model does not load or run.
         ProviderError: The model would run elsewhere than on `provider`.
     """
-    import onnxruntime as ort
-
     with tempfile.TemporaryDirectory(prefix="onnx-sched-") as folder:
         session = open_session(
             model,
@@ -89,12 +94,25 @@ def profile(
             threads=threads,
             profile_prefix=Path(folder) / "profile",
         )
-        try:
-            for _ in range(1 + warm_runs):
-                run(session, feeds)
-        finally:
-            written = Path(session.end_profiling())
-        text = written.read_text(encoding="utf-8", errors="replace")
+        return profile_session(session, feeds, warm_runs=warm_runs)
+
+
+def profile_session(
+    session: InferenceSession, feeds: Mapping[str, Any], *, warm_runs: int = 3
+) -> Profile:
+    """As `profile`, with a session that was opened with a `profile_prefix` and has not run yet.
+
+    Raises:
+        RuntimeRefused: The model does not run.
+    """
+    import onnxruntime as ort
+
+    try:
+        for _ in range(1 + warm_runs):
+            run(session, feeds)
+    finally:
+        written = Path(session.end_profiling())
+    text = written.read_text(encoding="utf-8", errors="replace")
     return read_profile(json.loads(text, strict=False), ort.__version__)
 
 
@@ -115,6 +133,7 @@ def read_profile(rows: Sequence[Row], version: str) -> Profile:
         without if peak is None else _MEASURED,
         dict(sorted(Counter(str(row["args"].get("provider", "")) for row in first).items())),
         _node_times(runs[1:] or runs),
+        _arena_peaks(runs),
     )
 
 
@@ -153,6 +172,17 @@ def _peak_bytes(nodes: Sequence[Row]) -> int | None:
         now[arena] = used - base[arena]
         peak = max(peak, sum(now.values()))
     return peak
+
+
+def _arena_peaks(runs: Sequence[Sequence[Row]]) -> dict[str, int]:
+    """The running maximum of every arena, at its largest."""
+    peaks: dict[str, int] = {}
+    for row in itertools.chain.from_iterable(runs):
+        peak = _bytes(row["args"], "mem_in_use_peak")
+        if peak is not None:
+            name = str(row["args"].get("provider", ""))
+            peaks[name] = max(peak, peaks.get(name, 0))
+    return dict(sorted(peaks.items()))
 
 
 def _bytes(args: Mapping[str, Any], field: str) -> int | None:

@@ -68,9 +68,9 @@ def folds(looks: Sequence[int]) -> tuple[Fold, ...]:
 def row_order(wires: Sequence[int], supports: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """An order of the wires in which boxes pass over fewer wires that are not theirs.
 
-    Supports are taken smallest first, and each joins the blocks of rows that it covers whole; for
-    supports of which any two are nested or disjoint nothing is passed over any more.  The numbers'
-    own order is kept where that does not help.
+    Supports are taken smallest first, and each puts the blocks of rows that it touches one below the
+    other; for supports of which any two are nested or disjoint nothing is passed over any more.  The
+    numbers' own order is kept where that does not help.
 
     >>> row_order(range(6), [(0, 4), (1, 5), (2, 3)])
     (0, 4, 1, 5, 2, 3)
@@ -84,11 +84,9 @@ def row_order(wires: Sequence[int], supports: Sequence[tuple[int, ...]]) -> tupl
         return tuple(wires)
     block = {w: [w] for w in wires}
     for support in sorted(counts, key=lambda s: (len(s), -counts[s], s)):
-        inside = set(support)
         parts = {block[w][0]: block[w] for w in support}
-        if len(parts) > 1 and all(w in inside for part in parts.values() for w in part):
-            joined = [w for first in sorted(parts) for w in parts[first]]
-            block.update(dict.fromkeys(joined, joined))
+        joined = [w for first in sorted(parts) for w in parts[first]]
+        block.update(dict.fromkeys(joined, joined))
     found = tuple(w for first in wires if block[first][0] == first for w in block[first])
     return found if _passed(found, counts) < _passed(wires, counts) else tuple(wires)
 

@@ -1,0 +1,83 @@
+"""What samples of one or more processes say: a ratio, its interval, and whether it is more than noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnx_sched.judge.measure import RESAMPLES, Speedup, paired
+from onnx_sched.judge.timing import Samples, Times
+
+SpeedVerdict = Literal["faster", "slower", "not_significant"]
+
+
+def effect(samples: Sequence[Samples], seed: int = 0) -> Speedup:
+    """How much faster the other model is than the original, over all processes."""
+    return pooled([(one.before, one.after) for one in samples], seed)
+
+
+def noise(samples: Sequence[Samples], seed: int = 0) -> Speedup:
+    """The same number for the original against itself (A/A)."""
+    return pooled([(one.before, one.again) for one in samples], seed)
+
+
+def pooled(pairs: Sequence[tuple[Times, Times]], seed: int = 0) -> Speedup:
+    """The ratio over one or more processes.
+
+    The bootstrap draws processes first and pairs within them after: what a whole process has in common,
+    such as where its memory lies, is one draw, not hundreds.
+
+    Args:
+        pairs: For each process, the paired samples of both models.
+        seed: Of the bootstrap.
+    """
+    if len(pairs) == 1:
+        return paired(np.array(pairs[0][0]), np.array(pairs[0][1]), seed)
+    count = min(len(before) for before, _ in pairs)
+    before = np.array([row[:count] for row, _ in pairs])
+    after = np.array([row[:count] for _, row in pairs])
+    logs: NDArray[np.float64] = np.log(before) - np.log(after)
+    rng = np.random.default_rng(seed)
+    medians = []
+    for _ in range(RESAMPLES):
+        processes = rng.integers(0, len(logs), len(logs))
+        places = rng.integers(0, count, (len(logs), count))
+        medians.append(np.median(logs[processes[:, None], places]))
+    low, high = np.exp(np.percentile(medians, (2.5, 97.5)))
+    return Speedup(
+        round(float(np.median(before)), 3),
+        round(float(np.median(after)), 3),
+        round(float(np.exp(np.median(logs))), 4),
+        round(float(low), 4),
+        round(float(high), 4),
+        logs.size,
+    )
+
+
+def band(floor: Speedup) -> tuple[float, float]:
+    """The noise floor as an interval around 1: which of two equal models is called first is chance.
+
+    >>> band(Speedup(1, 1, 1.01, 0.98, 1.03, 80))
+    (0.9708737864077669, 1.03)
+    """
+    return min(floor.low, 1 / floor.high), max(floor.high, 1 / floor.low)
+
+
+def verdict(found: Speedup, floor: Speedup) -> SpeedVerdict:
+    """Faster or slower only if the whole interval lies beyond 1 and beyond the noise floor.
+
+    An interval that holds 1, or that lies within or reaches into the A/A interval, is not significant.
+
+    >>> floor = Speedup(1, 1, 1.0, 0.98, 1.02, 80)
+    >>> verdict(Speedup(2, 1, 2.0, 1.9, 2.1, 80), floor)
+    'faster'
+    >>> verdict(Speedup(1, 1, 1.015, 1.005, 1.02, 80), floor)
+    'not_significant'
+    """
+    low, high = band(floor)
+    if found.low > high:
+        return "faster"
+    return "slower" if found.high < low else "not_significant"

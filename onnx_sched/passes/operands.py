@@ -1,0 +1,139 @@
+"""Operands that several rules need: one copy a lane, and the layout that takes the fewest nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from onnx_sched.constants import Const
+from onnx_sched.passes.axes import place
+from onnx_sched.passes.elementwise import full
+from onnx_sched.passes.rule import Batch, lane_alone, laid_const
+from onnx_sched.plan import Refused
+from onnx_sched.stacking import (
+    LANE,
+    Bulk,
+    Layout,
+    aligned,
+    at,
+    compact,
+    lead,
+    packed,
+    spare_axis,
+    steps,
+)
+
+Suits = Callable[[Layout], bool]
+"""Whether a rule can work in a layout."""
+
+
+def choose(batch: Batch, slots: Sequence[int], suits: Suits, default: Layout) -> Layout:
+    """The layout that suits a rule and to which operands come with the fewest nodes.
+
+    Args:
+        batch: The group.
+        slots: Operands of equal rank; those that are no lanes do not count.
+        suits: What the rule can work in.
+        default: Taken where nothing else can be had.
+    """
+    found = [lanes for k in slots if (lanes := batch.lanes(k)) is not None]
+    bulks = [batch.store.bulk(b) for b in found]
+    there = [tuple(batch.store.placed(b)) for b in found]
+    rank = len(batch.shape(slots[0]))
+    options: dict[Layout, None] = {}
+    for bulk, layouts in zip(bulks, there, strict=True):
+        for layout in layouts:
+            options |= dict.fromkeys((compact(layout, bulk), layout))
+    options |= dict.fromkeys((default, *(at(rank, p) for p in range(rank + 1))))
+    options |= dict.fromkeys(packed(rank, a) for a in range(rank))
+    best: tuple[int, Layout] | None = None
+    for option in options:
+        if not suits(option) or not all(full(option, bulk) for bulk in bulks):
+            continue
+        costs = [_cost(bulk, ls, option) for bulk, ls in zip(bulks, there, strict=True)]
+        total = sum(c for c in costs if c is not None)
+        if None not in costs and (best is None or total < best[0]):
+            best = total, option
+    return best[1] if best is not None else default
+
+
+def _cost(bulk: Bulk, there: Iterable[Layout], target: Layout) -> int | None:
+    """Nodes from the nearest layout at hand; one if there is none, None if sizes stand in the way."""
+    routes = [steps(bulk, source, target) for source in there]
+    lengths = [len(r) for r in routes if r is not None]
+    return min(lengths, default=None if routes else 1)
+
+
+def apart(layout: Layout, rank: int) -> bool:
+    """Whether lanes and every axis lie by themselves, in whatever order, and nothing else does."""
+    alone = (LANE,) in layout and all(place(layout, a) is not None for a in range(rank))
+    return alone and spare_axis(layout) is None
+
+
+def apiece(batch: Batch, k: int, layout: Layout) -> str:
+    """Operand k with one copy for each lane, in a layout: for ops that do not broadcast.
+
+    Raises:
+        Refused: If the one value that all lanes read finds no axis of its own for the copies.
+    """
+    lanes = batch.lanes(k)
+    if lanes is not None:
+        return batch.store.get(lanes, layout)
+    own = Bulk(batch.size, batch.shape(k))
+    rank = len(own.shape)
+    single = batch.single(k)
+    if single is None:
+        made = laid_const(own_consts(batch, k), layout, own)
+        assert made is not None
+        return batch.emit.const(made, f"{batch.hint}_const{k}")
+    position, beside = lane_alone(layout, rank), batch.beside(single, layout, rank, rank)
+    if position is None or beside is None:
+        raise Refused(
+            "S102", f"operand {k} of {batch.circuit.label(batch.unit)} is one value for all lanes"
+        )
+    copies = [1] * (rank + 1)
+    copies[position] = batch.size
+    shape = batch.emit.ints(copies, f"{batch.hint}_copies")
+    return batch.emit.node("Expand", [beside, shape], f"{batch.hint}_copies")[0]
+
+
+def own_consts(batch: Batch, k: int) -> list[Const]:
+    """Operand k as one constant a lane, equal ones repeated."""
+    found = [o for o in batch.operands(k) if isinstance(o, Const)]
+    if len(found) != batch.size:
+        raise Refused("S106", f"operand {k} is not constant in every lane")
+    return found
+
+
+def has(batch: Batch, k: int) -> bool:
+    """Whether the members have an operand k at all."""
+    return batch.slots > k and batch.unit.operands[k] is not None
+
+
+def one(batch: Batch, k: int) -> str | None:
+    """Operand k if it is one value or one constant for all lanes."""
+    single = batch.single(k)
+    if single is not None:
+        return batch.store.value(single)
+    if isinstance(batch.unit.operands[k], Const) and len(batch.consts(k)) == 1:
+        return batch.emit.const(batch.consts(k)[0], f"{batch.hint}_const{k}")
+    return None
+
+
+def in_front(batch: Batch, k: int, rank: int) -> str:
+    """Operand k, a matrix or a stack of them, under lanes in front of a result of a rank.
+
+    One value for all lanes is left to broadcasting.
+    """
+    shape = batch.shape(k)
+    lanes, single = batch.lanes(k), batch.single(k)
+    if lanes is not None:
+        return batch.store.get(lanes, aligned(lead(rank), rank, len(shape)))
+    if single is not None:
+        return batch.store.value(single)
+    parts = batch.consts(k)
+    if len(parts) == 1:
+        return batch.emit.const(parts[0], f"{batch.hint}_const{k}")
+    own = Bulk(batch.size, (1,) * (rank - len(shape)) + shape)
+    made = laid_const(parts, lead(rank), own)
+    assert made is not None
+    return batch.emit.const(made, f"{batch.hint}_const{k}")
