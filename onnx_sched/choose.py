@@ -104,7 +104,9 @@ class Chooser:
         if key is None or key not in self._known:
             variants = explorer.best(CANDIDATES)
             cut = [
-                (v, e) for v in variants if (e := excerpts(self.analysis, v.rewritten)) is not None
+                (v, e)
+                for v in variants
+                if (e := excerpts(self.analysis, v.rewritten, v.base)) is not None
             ]
             if not cut:
                 return Decision((), (), "no form of it can be made")

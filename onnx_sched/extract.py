@@ -29,21 +29,34 @@ class Excerpt:
     outputs: tuple[str, ...]
 
 
-def excerpts(analysis: Analysis, rewritten: Rewritten) -> tuple[Excerpt, Excerpt] | None:
+def excerpts(
+    analysis: Analysis, rewritten: Rewritten, base: frozenset[int] = frozenset()
+) -> tuple[Excerpt, Excerpt] | None:
     """Everything that a rewriting replaces, and what it is replaced by; None if nothing is.
 
     Both parts hand on the same values.
+
+    Args:
+        analysis: The original.
+        rewritten: The new graph.
+        base: Further nodes of the original that belong to both parts as far as they stay: beside
+            their neighbours, where the runtime may fuse them.
     """
     graph = analysis.graph
     kept = {id(m.proto) for m in rewritten.nodes if m.group is None}
-    new = [m.proto for m in rewritten.nodes if m.group is not None]
-    old = [n for k, n in enumerate(graph.nodes) if graph.live[k] and id(n) not in kept]
+    extra = {id(graph.nodes[k]) for k in base}
+    new = [m.proto for m in rewritten.nodes if m.group is not None or id(m.proto) in extra]
+    old = [
+        n for k, n in enumerate(graph.nodes) if graph.live[k] and (k in base or id(n) not in kept)
+    ]
+    ours = {id(n) for n in new}
     made = {o for n in new for o in n.output if o}
-    outside = {n for m in rewritten.nodes if m.group is None for n in reads(m.proto)}
+    outside = {n for m in rewritten.nodes if id(m.proto) not in ours for n in reads(m.proto)}
     outside |= set(graph.outputs)
     original = {o for n in old for o in n.output if o}
     outputs = tuple(o for n in new for o in n.output if o in outside and o in original)
-    if not new or not outputs or set(outputs) != {o for o in made if o in outside}:
+    changed = any(m.group is not None for m in rewritten.nodes)
+    if not changed or not outputs or set(outputs) != {o for o in made if o in outside}:
         return None
     return (
         _excerpt(analysis, _needed(old, outputs), {}, outputs),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log
 
-from onnx import NodeProto, TensorProto
+from onnx import TensorProto
 
 from onnx_sched.analysis import Analysis
 from onnx_sched.cost import Device, Estimate
@@ -50,11 +50,27 @@ class Costs:
 
 
 def region_costs(
-    analysis: Analysis, groups: Sequence[Group], rewritten: Rewritten, device: Device
+    analysis: Analysis,
+    groups: Sequence[Group],
+    rewritten: Rewritten,
+    device: Device,
+    base: frozenset[int] = frozenset(),
 ) -> Costs:
-    """What all regions of a rewriting replace, and what they become."""
-    old = [n for nodes in _replaced(analysis, groups, rewritten).values() for n in nodes]
-    new = [m.proto for m in rewritten.nodes if m.group is not None]
+    """What all regions of a rewriting replace, and what they become.
+
+    Args:
+        analysis: The model.
+        groups: The groups that were rewritten.
+        rewritten: The whole graph.
+        device: Profile to estimate with.
+        base: Further nodes of the original that count on both sides, as far as they stay; so that
+            variants of different reach can be compared.
+    """
+    nodes = analysis.graph.nodes
+    counted = base | replaced(analysis, groups, rewritten)
+    stays = {id(nodes[k]) for k in counted}
+    old = [nodes[k] for k in sorted(counted)]
+    new = [m.proto for m in rewritten.nodes if m.group is not None or id(m.proto) in stays]
     before, after = {}, {}
     shapes = _new_shapes(analysis, rewritten)
     weights = set(analysis.values.constants) | set(rewritten.fresh)
@@ -62,6 +78,11 @@ def region_costs(
         estimate = Estimate(device, shapes.get, weights.__contains__, size)
         before[size], after[size] = estimate.total(old), estimate.total(new)
     return Costs(device.name, SIZES, before, after)
+
+
+def replaced(analysis: Analysis, groups: Sequence[Group], rewritten: Rewritten) -> frozenset[int]:
+    """The nodes of the original that a rewriting makes superfluous, by their place."""
+    return frozenset(k for ks in _replaced(analysis, groups, rewritten).values() for k in ks)
 
 
 def idle_regions(analysis: Analysis, groups: Sequence[Group], rewritten: Rewritten) -> set[int]:
@@ -80,8 +101,8 @@ def idle_regions(analysis: Analysis, groups: Sequence[Group], rewritten: Rewritt
 
 def _replaced(
     analysis: Analysis, groups: Sequence[Group], rewritten: Rewritten
-) -> dict[int, list[NodeProto]]:
-    """The nodes that each region makes superfluous."""
+) -> dict[int, list[int]]:
+    """The nodes that each region makes superfluous, by their place."""
     graph = analysis.graph
     region_of = {k: g.region for g in groups for u in g.units for k in u.nodes}
     kept = {id(m.proto) for m in rewritten.nodes}
@@ -92,10 +113,10 @@ def _replaced(
                 near = [n for n in _neighbours(analysis, k) if n in region_of]
                 if near:
                     region_of[k] = region_of[near[-1]]
-    found: dict[int, list[NodeProto]] = {}
+    found: dict[int, list[int]] = {}
     for k in gone:
         if k in region_of:
-            found.setdefault(region_of[k], []).append(graph.nodes[k])
+            found.setdefault(region_of[k], []).append(k)
     return found
 
 

@@ -97,18 +97,18 @@ class Trial:
 
     def profiles(self, path: Path) -> tuple[profiling.Profile, profiling.Profile]:
         """What the runtime says of a run of both at the largest sizes that are timed."""
-        fed = self._profiled()
+        fed = self.profiled()
         return (
             profiling.profile(self.original, fed, self.provider),
             profiling.profile(path, fed, self.provider),
         )
 
-    def _profiled(self) -> Mapping[str, Any]:
+    def profiled(self) -> Mapping[str, Any]:
         return self.sets()[min(len(self.sets()), TIMED) - 1][1]
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the inputs at which the models were profiled; none if nothing was run."""
-        fed = self._profiled() if self._sets else {}
+        fed = self.profiled() if self._sets else {}
         return {name: tuple(v.shape) for name, v in fed.items() if hasattr(v, "shape")}
 
     def race(self, path: Path, deadline: float) -> list[tuple[Condition, Speedup]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import log
 
 from onnx_sched.analysis import Analysis
 from onnx_sched.circuit import LINEAR, Circuit
@@ -19,7 +18,7 @@ from onnx_sched.extract import excerpts, fingerprint
 from onnx_sched.find import reductions
 from onnx_sched.passes.fold import NORMS
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
-from onnx_sched.payoff import Costs, region_costs
+from onnx_sched.payoff import Costs, region_costs, replaced
 from onnx_sched.plan import Group, Plan
 
 SEPARATE = "separate"
@@ -39,25 +38,19 @@ class Variant:
         groups: The region's groups, each with its form.
         rewritten: The whole graph with only this region rewritten.
         costs: Estimated times before and after.
-        whole: Estimated times of the whole region as it was, by size: a variant may leave parts of
-            it alone.
+        base: Nodes of the original that the plain variant replaces, by their place.
     """
 
     chosen: Mapping[Hashable, str]
     groups: tuple[Group, ...]
     rewritten: Rewritten
     costs: Costs
-    whole: Mapping[int, float]
+    base: frozenset[int]
 
     @property
     def score(self) -> float:
         """Mean over sizes of log(region's time after / before), estimated; below 0 is faster."""
-        logs = []
-        for size in self.costs.sizes:
-            whole = max(self.whole[size], self.costs.before[size], 1e-9)
-            left = max(0.0, whole - self.costs.before[size])
-            logs.append(log(max(left + self.costs.after[size], 1e-9) / whole))
-        return sum(logs) / len(logs)
+        return sum(map(self.costs.log_ratio, self.costs.sizes)) / len(self.costs.sizes)
 
 
 CONVOLUTIONS = frozenset({"conv_t", "grouped_conv"})
@@ -133,7 +126,7 @@ class Explorer:
         self._device = device
         self._left = trials
         self._convolves = convolves
-        self._whole: Mapping[int, float] = {}
+        self._base: frozenset[int] = frozenset()
         self._names = analysis.names
         self._seen: dict[tuple[tuple[int, str], ...], Variant | None] = {}
 
@@ -196,10 +189,10 @@ class Explorer:
             rewritten = rewrite(circuit, plan, self._names, self._analysis.known)
         except GroupRefused:
             return None
-        costs = region_costs(self._analysis, groups, rewritten, self._device)
-        if not self._whole:
-            self._whole = costs.before  # of the plain variant, which is tried first
-        return Variant(dict(chosen), groups, rewritten, costs, self._whole)
+        if not self._base:  # the plain variant is tried first
+            self._base = replaced(self._analysis, groups, rewritten)
+        costs = region_costs(self._analysis, groups, rewritten, self._device, self._base)
+        return Variant(dict(chosen), groups, rewritten, costs, self._base)
 
 
 @dataclass

@@ -340,6 +340,19 @@ def test_constants_load_as_onnx_reads_them(
     assert loaded.tobytes() == array.tobytes()
 
 
+def test_an_empty_weight_in_a_file_is_empty(tmp_path: Path) -> None:
+    """No bytes at the end of the file, or in a file of none: nothing to map."""
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[0, 2])
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "m.data"), ("offset", "0"), ("length", "0")):
+        tensor.external_data.add(key=key, value=value)
+    (tmp_path / "m.data").touch()
+    const = files.constant(Source(ModelProto(), tmp_path / "m.onnx"), tensor)
+    assert const is not None
+    assert const.load().shape == (0, 2)
+    assert const.load().dtype == np.float32
+
+
 def test_a_large_weight_in_a_file_is_mapped_not_read(tmp_path: Path) -> None:
     """Loading gives a view of the file's pages: a change in the file shows."""
     model = net("(float[N,64] x) => (float[] y) { y = MatMul(x, w) }", {"w": numbers(*BIG)})
@@ -421,9 +434,12 @@ def test_every_tensor_is_met() -> None:
     sparse = model.graph.sparse_initializer.add()
     sparse.values.CopyFrom(numpy_helper.from_array(numbers(1), "values"))
     sparse.indices.CopyFrom(numpy_helper.from_array(np.array([0]), "indices"))
+    several = [numpy_helper.from_array(numbers(2), f"listed{k}") for k in range(2)]
+    model.graph.node[-1].attribute.append(helper.make_attribute("several", several))
     found = list(files.every_tensor(model))
-    assert {t.name for t in found} == {"w", "v", "", "inner", "values", "indices"}
-    assert len(found) == 7
+    names = {"w", "v", "", "inner", "values", "indices", "listed0", "listed1"}
+    assert {t.name for t in found} == names
+    assert len(found) == 9
     assert files.size_inline(model) == sum(len(t.raw_data) for t in found)
 
 
@@ -672,9 +688,10 @@ def test_a_copy_takes_its_data_along(tmp_path: Path, location: str) -> None:
 def test_a_copy_in_the_same_folder_shares_the_data(tmp_path: Path) -> None:
     """The data is there already; only the model is copied."""
     path = beside(tmp_path, layered())
-    before = listing(tmp_path)
+    before, place = listing(tmp_path), (tmp_path / "m.data").stat().st_ino
     files.copy(files.read(path), tmp_path / "copy.onnx")
     assert listing(tmp_path) == before | {"copy.onnx": before["m.onnx"]}
+    assert (tmp_path / "m.data").stat().st_ino == place
 
 
 def test_a_copy_never_overwrites_data_of_another_model(tmp_path: Path) -> None:

@@ -183,6 +183,15 @@ def renamed_dims(*names: str) -> ModelProto:
     return proto
 
 
+def test_a_negative_size_is_an_open_one() -> None:
+    """Some exporters write -1 for a size that they do not know."""
+    proto = net("(float[N,4] x) => (float[] y) { y = Relu(x) }")
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    shape = analysed(proto).values.shape("y")
+    assert shape is not None
+    assert isinstance(shape[0], str)
+
+
 def test_what_nobody_declared_is_not_believed() -> None:
     """Notes on inner values (an exporter's sample sizes) do not freeze a size; outputs do not, either."""
     proto = net("(float[N,4] x) => (float[3,4] y) { a = Relu(x) y = Neg(a) }")
@@ -254,7 +263,7 @@ def test_the_same_model_gets_the_same_symbols(name: str) -> None:
 # -- the parts by themselves ------------------------------------------------------------------------
 
 sizes = st.sampled_from([1, 2, 3, 4, 6])
-dims: st.SearchStrategy[Dim] = st.sampled_from([1, 2, 3, "B", "S", "2*B", "B*S"])
+dims: st.SearchStrategy[Dim] = st.sampled_from([0, 1, 2, 3, "B", "S", "2*B", "B*S"])
 filled = st.fixed_dictionaries({"B": st.integers(1, 3), "S": st.integers(1, 3)})
 
 
