@@ -6,6 +6,7 @@ click strips colours where no terminal reads them, but knows nothing of NO_COLOR
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import time
@@ -63,8 +64,7 @@ def talkative(command: click.Command) -> click.Command:
 def _quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.meta[QUIET] = value
     if value:
-        hole = ctx.with_resource(open(os.devnull, "w", encoding="utf-8"))
-        ctx.with_resource(contextlib.redirect_stdout(hole))
+        ctx.with_resource(contextlib.redirect_stdout(io.StringIO()))
 
 
 def _verbose(ctx: click.Context, _: click.Parameter, value: int) -> None:

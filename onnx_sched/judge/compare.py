@@ -17,12 +17,8 @@ from onnx import ModelProto
 
 from onnx_sched.errors import ModelError, ProviderError
 from onnx_sched.judge.agree import Agreement, parse_tolerances, validate
-from onnx_sched.judge.comparison import (
-    Comparison,
-    LatencyRow,
-    ModelFacts,
-    PathRow,
-)
+from onnx_sched.judge.comparison import Comparison, LatencyRow, ModelFacts, PathRow
+from onnx_sched.judge.counts import Side, count, try_inspect
 from onnx_sched.judge.critical_path import depth
 from onnx_sched.judge.environment import environment
 from onnx_sched.judge.feed_source import FeedSource, feed_sources
@@ -111,10 +107,10 @@ def compare(
     ranked = rankings(before, after, feeds, provider.name, unseeded)
     say("counting nodes, kernels and bytes")
     setup = Setup(provider.name, options.threads[0], tf32=options.tf32)
-    sides = tuple(
+    sides = [
         Side(path, proto, [try_inspect(path, fed, setup) for fed in feeds[:timed]])
         for path, proto in zip((before, after), protos, strict=True)
-    )
+    ]
     counts = count(sides, feeds[timed - 1], setup)
     plan = Plan(before, after, sources[:timed], options.threads, setup, options.cuda_graph)
     rows, notes = latency_rows(

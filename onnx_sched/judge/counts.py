@@ -70,10 +70,11 @@ class Counts:
     peak_device: Counted
 
 
-def of(cls, sides: Sequence[Side], feeds: Mapping[str, Any], setup: Setup) -> _Counts:
+def count(sides: Sequence[Side], feeds: Mapping[str, Any], setup: Setup) -> Counts:
+    """Count for both models, on inputs of the sizes of their last inspection."""
     shapes = {n: v.shape for n, v in feeds.items() if hasattr(v, "shape")}
     estimates = [live_set(side.proto, shapes) for side in sides]
-    estimate = Counted(estimates[0].peak_bytes, estimates[1].peak_bytes, estimates[1].source)
+    estimate = _both(*((found.peak_bytes, found.source) for found in estimates))
     if sides[0].last is None or sides[1].last is None:
         why = f"not available: {sides[0].why or sides[1].why}"
         none, nobody = Counted(None, None, why), KernelCount(None, (), why)
@@ -83,22 +84,20 @@ def of(cls, sides: Sequence[Side], feeds: Mapping[str, Any], setup: Setup) -> _C
         count_kernels(bind(open_for(side.path, setup), feeds, setup.provider), setup.provider)
         for side in sides
     ]
-    peaks = [
+    devices = [
         device_peak(side.path, feeds, setup, profile)
         for side, profile in zip(sides, profiles, strict=True)
     ]
+    after_fusions = "ONNX Runtime profile, after its own fusions"
     return Counts(
-        Counted(
-            profiles[0].dispatches,
-            profiles[1].dispatches,
-            "ONNX Runtime profile, after its own fusions",
-        ),
+        Counted(profiles[0].dispatches, profiles[1].dispatches, after_fusions),
         (kernels[0], kernels[1]),
-        Counted(
-            profiles[0].peak_activation_bytes,
-            profiles[1].peak_activation_bytes,
-            profiles[1].source,
-        ),
+        _both(*((profile.peak_activation_bytes, profile.source) for profile in profiles)),
         estimate,
-        Counted(peaks[0][0], peaks[1][0], peaks[1][1]),
+        _both(*devices),
     )
+
+
+def _both(before: tuple[int | None, str], after: tuple[int | None, str]) -> Counted:
+    """A number of both models; the source that is named is that of the one that is less known."""
+    return Counted(before[0], after[0], before[1] if before[0] is None else after[1])

@@ -11,12 +11,13 @@ from onnx_sched.constants import Const
 from onnx_sched.passes.axes import place, signed, wrap
 from onnx_sched.passes.operands import apiece, choose
 from onnx_sched.passes.rule import Batch, Rule, Table, lane_alone
-from onnx_sched.plan import Refused
 from onnx_sched.stacking import Layout, lead, spare_axis
 
 
 def check(unit: Unit, circuit: Circuit) -> str | None:
-    """Shapes must be known."""
+    """Shapes must be known; sizes are left to what asks for them."""
+    if unit.outputs[0] in circuit.values.ints:
+        return "it puts sizes together"
     if any(circuit.shape(o) is None for o in unit.operands):
         return "the shape of a member is not known"
     if circuit.values.shape(unit.outputs[0]) is None:
@@ -30,8 +31,6 @@ def concat(batch: Batch) -> None:
     written = batch.unit.integer("axis", 1)
     axis = wrap(written, rank)
     slots = range(batch.slots)
-    if all(batch.lanes(k) is None for k in slots):
-        raise Refused("S102", f"no member of {batch.circuit.label(batch.unit)} differs by lane")
     shared = any(batch.single(k) is not None for k in slots)
     constant = any(isinstance(o, Const) for o in batch.unit.operands)
 

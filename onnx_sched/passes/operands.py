@@ -85,6 +85,10 @@ def apiece(batch: Batch, k: int, layout: Layout) -> str:
         made = laid_const(own_consts(batch, k), layout, own)
         assert made is not None
         return batch.emit.const(made, f"{batch.hint}_const{k}")
+    side = next((a for a in range(rank) if layout == packed(rank, a)), None)
+    if side is not None:
+        copied = [batch.store.value(single)] * batch.size
+        return batch.emit.node("Concat", copied, f"{batch.hint}_copies", axis=side)[0]
     position, beside = lane_alone(layout, rank), batch.beside(single, layout, rank, rank)
     if position is None or beside is None:
         raise Refused(

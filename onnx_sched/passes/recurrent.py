@@ -10,10 +10,8 @@ reads one sequence in both directions, and lanes have sequences of their own.
 from __future__ import annotations
 
 from onnx_sched.circuit import Circuit, Unit
-from onnx_sched.constants import Const
-from onnx_sched.passes.operands import apiece, has, one
+from onnx_sched.passes.operands import apiece, has
 from onnx_sched.passes.rule import Batch, Rule, Table
-from onnx_sched.plan import Refused
 from onnx_sched.stacking import packed
 
 BATCH_AXIS = {0: 1, 4: 0, 5: 1, 6: 1}
@@ -23,9 +21,12 @@ WEIGHTS = (1, 2, 3, 7)
 
 
 def check(unit: Unit, circuit: Circuit) -> str | None:
-    """Constant weights, a batch in the middle, known shapes."""
+    """Constant weights that another one reads, too; a batch in the middle, known shapes."""
     if unit.attribute("layout", 0):
         return "its batch comes first (layout=1), which runtimes do not run"
+    name = circuit.graph.nodes[unit.nodes[-1]].input[2]
+    if len(circuit.graph.readers.get(name, ())) < 2:
+        return "its weights are its own, and two recurrences have no exact batched form"
     weights = [unit.operands[k] for k in WEIGHTS if len(unit.operands) > k]
     if any(isinstance(w, str) for w in weights):
         return "its weights are computed"
@@ -38,7 +39,7 @@ def check(unit: Unit, circuit: Circuit) -> str | None:
 
 def recurrence(batch: Batch) -> None:
     """One recurrence over the batches of all lanes, one after the other."""
-    names = []
+    names: list[str] = []
     for k in range(batch.slots):
         if not has(batch, k):
             names.append("")
@@ -46,12 +47,7 @@ def recurrence(batch: Batch) -> None:
             rank = len(batch.shape(k))
             names.append(apiece(batch, k, packed(rank, BATCH_AXIS[k])))
         else:
-            weight = one(batch, k)
-            if weight is None:
-                raise Refused(
-                    "S102", "recurrences with weights of their own have no exact batched form"
-                )
-            names.append(weight)
+            names.append(batch.emit.const(batch.consts(k)[0], f"{batch.hint}_const{k}"))
     outputs = batch.make(batch.unit.kind, names, len(batch.unit.outputs), **batch.attributes())
     for j, out in enumerate(outputs):
         if batch.unit.outputs[j]:
@@ -59,4 +55,4 @@ def recurrence(batch: Batch) -> None:
             batch.put(packed(rank, rank - 2), out, j)
 
 
-RULES: Table = dict.fromkeys(("LSTM", "GRU", "RNN"), Rule(recurrence, check, heavy=True))
+RULES: Table = dict.fromkeys(("LSTM", "GRU", "RNN"), Rule(recurrence, check, static=WEIGHTS, heavy=True))

@@ -8,19 +8,13 @@ Weights are [C, M/g, ...]: groups follow each other along C, the filters of one 
 
 from __future__ import annotations
 
-from onnx_sched.circuit import Circuit, Unit
-from onnx_sched.constants import Const, concat
+from onnx_sched.constants import concat
 from onnx_sched.passes.convs import check_conv
 from onnx_sched.passes.operands import own_consts
 from onnx_sched.passes.products import biases_like
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
 from onnx_sched.stacking import packed
-
-
-def check(unit: Unit, circuit: Circuit) -> str | None:
-    """Constant weights and known channels; sizes that are the same whatever the number of channels."""
-    return check_conv(unit, circuit)
 
 
 def conv_transpose(batch: Batch) -> None:
@@ -47,4 +41,4 @@ def conv_transpose(batch: Batch) -> None:
     batch.put_side_by_side(1, batch.make("ConvTranspose", names, **attributes)[0])
 
 
-RULES: Table = {"ConvTranspose": Rule(conv_transpose, check, optional=(2,), heavy=True)}
+RULES: Table = {"ConvTranspose": Rule(conv_transpose, check_conv, optional=(2,), heavy=True)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,9 @@ from onnx_sched.wires import Support
 
 THREADS = 1
 """Threads within a node: with one the times say most about the nodes."""
+
+_BLOCKED = "_nchwc"
+"""What ONNX Runtime adds to the name of a value to name the node that makes it in a blocked layout."""
 
 
 def record(before: Analysis, rewritten: Path | None, options: Options) -> dict[str, Any]:
@@ -102,7 +105,7 @@ def _after(
     label = {node_label(before.graph, k): k for k in range(len(before.graph.nodes))}
 
     def place(node: Ran) -> int | None:
-        made = next((maker[o] for o in node.makes if o in maker), None)
+        made = next((maker[o] for o in _made(node) if o in maker), None)
         return made if made is not None else named.get(node.name)
 
     def own(node: Ran) -> Support:
@@ -123,10 +126,16 @@ def _after(
 def _place(node: Ran, analysis: Analysis) -> int | None:
     """The node of a model that a node of the runtime is, or the last of those that it fuses."""
     graph = analysis.graph
-    made: Sequence[int] = [graph.producer[o] for o in node.makes if o in graph.producer]
+    made = [graph.producer[o] for o in _made(node) if o in graph.producer]
     if made:
         return made[0]
     return next((k for k, n in enumerate(graph.nodes) if n.name and n.name == node.name), None)
+
+
+def _made(node: Ran) -> tuple[str, ...]:
+    """The values that a node makes, under the model's names: one in a blocked layout is called by its."""
+    blocked = node.name.removesuffix(_BLOCKED)
+    return (*node.makes, blocked) if blocked != node.name else node.makes
 
 
 def _wires(k: int | None, analysis: Analysis) -> Support:
