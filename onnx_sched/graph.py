@@ -222,10 +222,23 @@ def view(model: ModelProto) -> Graph:
     opsets = {
         "" if o.domain in DEFAULT_DOMAINS else o.domain: o.version for o in model.opset_import
     }
-    file = tuple(model.graph.node)
+    return _indexed(model.graph, opsets, model.ir_version)
+
+
+def view_body(outer: Graph, body: GraphProto) -> Graph:
+    """Index a graph inside a node of another one.
+
+    Raises:
+        ModelError: If the nodes depend on each other in a circle.
+    """
+    return _indexed(body, outer.opsets, outer.ir_version)
+
+
+def _indexed(proto: GraphProto, opsets: Mapping[str, int], ir_version: int) -> Graph:
+    file = tuple(proto.node)
     places = sorted_order(file)
     nodes = tuple(file[k] for k in places)
-    return Graph(model.graph, opsets, model.ir_version, nodes, tuple(places))
+    return Graph(proto, opsets, ir_version, nodes, tuple(places))
 
 
 def sorted_order(nodes: Sequence[NodeProto]) -> list[int]:

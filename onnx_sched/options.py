@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from onnx import ModelProto
+
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.errors import UsageError
+from onnx_sched.graph import every_node
 from onnx_sched.progress import Progress, nobody
 
 Choose = Literal["measured", "model", "always"]
@@ -60,23 +63,28 @@ class Options:
     progress: Progress = nobody
 
 
-def skipper(options: Options, circuit: Circuit) -> Callable[[Unit], bool]:
-    """The test of whether a unit must stay as it is.
+def check_skips(options: Options, model: ModelProto) -> None:
+    """See that what must stay as it is exists.
 
     Raises:
-        UsageError: If an op type or a node name of the options is not in the model.
+        UsageError: If an op type or a node name of the options is nowhere in the model.
     """
-    graph = circuit.graph
-    types = {n.op_type for n in graph.nodes}
-    names = [n.name for n in graph.nodes]
+    if not options.skip_ops and not options.skip_nodes:
+        return
+    nodes = list(every_node(model))
+    types, names = {n.op_type for n in nodes}, [n.name for n in nodes]
     for op_type in options.skip_ops:
         _known("--skip-op", op_type, op_type in types, sorted(types), "op type")
     for pattern in options.skip_nodes:
         hit = any(fnmatch.fnmatchcase(n, pattern) for n in names)
         _known("--skip-node", pattern, hit, names, "node")
+
+
+def skipper(options: Options, circuit: Circuit) -> Callable[[Unit], bool]:
+    """The test of whether a unit must stay as it is."""
     skipped = {
         k
-        for k, node in enumerate(graph.nodes)
+        for k, node in enumerate(circuit.graph.nodes)
         if node.op_type in options.skip_ops
         or any(p.key == "onnx_sched.members" for p in node.metadata_props)  # batched already
         or any(fnmatch.fnmatchcase(node.name, p) for p in options.skip_nodes)

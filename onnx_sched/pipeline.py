@@ -6,13 +6,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from onnx_sched import files, plan_file
-from onnx_sched.analysis import Analysis, analyse
+from onnx_sched import calls, files, plan_file
+from onnx_sched.analysis import analyse
 from onnx_sched.choose import Chooser
 from onnx_sched.constants import Const
 from onnx_sched.cost import load, profile_for
@@ -21,15 +22,17 @@ from onnx_sched.judge.agree import Agreement
 from onnx_sched.judge.profiling import Profile
 from onnx_sched.judge.provider import SelectedProvider, select_provider
 from onnx_sched.observe import Observer
-from onnx_sched.options import Options, skipper
+from onnx_sched.options import Options, check_skips, skipper
 from onnx_sched.passes.assemble import assemble, doubled
-from onnx_sched.passes.rewrite import Rewritten, rewrite
+from onnx_sched.passes.rewrite import rewrite
 from onnx_sched.plan import Plan, Refusal
 from onnx_sched.planner import (
     Draft,
     measured_plan,
     modelled_plan,
+    planned_bodies,
     replayed_plan,
+    with_bodies,
     without_region,
 )
 from onnx_sched.progress import Step
@@ -56,16 +59,24 @@ def optimize(model: ModelProto | Path | str | gs.Graph, options: Options) -> Res
     replayed = plan_file.read(options.plan) if options.plan is not None else None
     nonempty = options.nonempty or bool(replayed and replayed.get("nonempty"))
     options.progress(Step("analyse"))
+    check_skips(options, source.model)
     analysis = analyse(source, nonempty=nonempty)
+    if replayed is None:
+        seen = calls.opened(analysis, partial(skipper, options))
+    else:
+        seen = calls.replayed(analysis, plan_file.inlined(replayed))
+    analysis = seen.analysis
     with tempfile.TemporaryDirectory(prefix="onnx_sched_") as folder:
         trial = Trial(Path(folder), source, options, provider.name if provider else "")
-        run = _Run(analysis, options, provider, trial)
+        run = _Run(seen, options, provider, trial)
         run.decide(replayed)
         run.settle()
     findings = replace(run.findings, seconds=round(time.perf_counter() - begin, 3))
-    report = build(analysis, run.plan, run.rewritten, findings)
+    report = build(analysis, run.draft, findings)
     skeleton, fresh, shapes = run.skeleton, run.fresh, trial.shapes()
-    return Result(run.plan, report, source, skeleton, fresh, convert, nonempty, analysis, shapes)
+    return Result(
+        run.draft.plan, report, source, skeleton, fresh, convert, nonempty, analysis, shapes
+    )
 
 
 def take(
@@ -92,9 +103,14 @@ class _Run:
     """One run of `optimize`: what was decided, what was made of it, what was seen."""
 
     def __init__(
-        self, analysis: Analysis, options: Options, provider: SelectedProvider | None, trial: Trial
+        self,
+        seen: calls.Opened,
+        options: Options,
+        provider: SelectedProvider | None,
+        trial: Trial,
     ) -> None:
-        self._analysis = analysis
+        self._analysis = seen.analysis
+        self._inlined = seen.functions
         self._options = options
         self._provider = provider
         self._trial = trial
@@ -104,31 +120,31 @@ class _Run:
             provider_note=provider.note if provider else "",
             agreement=Agreement("bitwise", (), 0, "the model is unchanged"),
         )
-        self.plan = Plan()
-        self.rewritten: Rewritten | None = None
-        self.skeleton: ModelProto = analysis.source.model
+        self.draft = Draft(Plan(), None)
+        self.skeleton: ModelProto = trial.source.model
         self.fresh: dict[str, Const] = {}
 
     def decide(self, replayed: dict[str, Any] | None) -> None:
         """Make a plan, or take one from a file, and the graph that it asks for."""
         self._options.progress(Step("plan"))
-        skip = skipper(self._options, self._analysis.circuit)
+        skips = partial(skipper, self._options)
+        skip = skips(self._analysis.circuit)
         opset = self._analysis.graph.opset
         if opset not in OPSETS:
             reason = f"opset {opset} is outside {OPSETS[0]} to {OPSETS[-1]}, whose forms are known"
-            self.plan = Plan(refusals=(Refusal("S204", reason, ()),))
+            self.draft = Draft(Plan(refusals=(Refusal("S204", reason, ()),)), None)
             return
         if replayed is not None and self._options.plan is not None:
-            plan = plan_file.to_plan(replayed, self._analysis.circuit, self._options.plan)
+            plan = plan_file.to_plan(replayed, self._analysis, self._options.plan)
             self._take(replayed_plan(self._analysis, plan, self._options.plan))
             return
         name = self._provider.name if self._provider else self._options.provider
         target = self._options.target
         device = load(target) if target is not None else profile_for(name)
         wanted = self._options.choose
+        pays = device if wanted != "always" else None
         if wanted != "always" and (wanted == "model" or target is not None):
-            note = f"decided by the profile {device.name}: estimated, not measured"
-            self.findings = replace(self.findings, notes=(*self.findings.notes, note))
+            self._note(f"decided by the profile {device.name}: estimated, not measured")
         if wanted == "measured" and target is None and self._provider is not None:
             chooser = Chooser(
                 self._analysis,
@@ -141,25 +157,34 @@ class _Run:
             )
             draft = measured_plan(self._analysis, skip, chooser)
         else:
-            pays = device if wanted != "always" else None
             draft = modelled_plan(self._analysis, skip, pays)
-        self._take(draft)
+        inner = planned_bodies(self._analysis, skips, pays)
+        self._take(with_bodies(self._analysis, draft, inner))
 
     def _take(self, draft: Draft) -> None:
-        self.plan, self.rewritten = draft.plan, draft.rewritten
-        twice = doubled(self._analysis.source.model.graph.node)
+        analysis = self._analysis
+        twice = doubled(analysis.source.model.graph.node)
         if twice:
-            note = f"{len(twice)} node name(s) stood more than once, such as {twice[0]!r}: made distinct"
+            self._note(f"{len(twice)} node name(s) such as {twice[0]!r} stood twice: made distinct")
+            if draft.rewritten is None:  # ONNX Runtime refuses the original: a copy would be no use
+                same = rewrite(analysis.circuit, Plan(), analysis.names, analysis.known)
+                draft = replace(draft, rewritten=same)
+        if draft.rewritten is not None:
+            draft = replace(draft, plan=replace(draft.plan, inlined=self._inlined))
+            for domain, name in self._inlined:
+                self._note(f"calls of function {domain}::{name} were replaced by its nodes")
+        self.draft = draft
+        self.skeleton, self.fresh = self._trial.source.model, {}
+        if draft.rewritten is not None:
+            inner = draft.bodies
+            model = analysis.source.model
+            self.skeleton = assemble(model, analysis.circuit, draft.rewritten, inner)
+            for made in (draft.rewritten, *(m for _, m in inner)):
+                self.fresh.update(made.fresh)
+
+    def _note(self, note: str) -> None:
+        if note not in self.findings.notes:
             self.findings = replace(self.findings, notes=(*self.findings.notes, note))
-            if self.rewritten is None:  # ONNX Runtime refuses the original: a copy would be no use
-                known = self._analysis.known
-                self.rewritten = rewrite(
-                    self._analysis.circuit, Plan(), self._analysis.names, known
-                )
-        self.skeleton, self.fresh = self._analysis.source.model, {}
-        if self.rewritten is not None:
-            self.skeleton = assemble(self.skeleton, self._analysis.circuit, self.rewritten)
-            self.fresh = self.rewritten.fresh
 
     def settle(self) -> None:
         """Check the rewritten model, and take regions back while it is slower or too large.
@@ -167,7 +192,7 @@ class _Run:
         Raises:
             MismatchError: If it gives other outputs than the original.
         """
-        while self.rewritten is not None:
+        while self.draft.rewritten is not None:
             if self._provider is None:
                 why = "validation was switched off"
                 self.findings = replace(
@@ -176,7 +201,8 @@ class _Run:
                 return
             path = self._trial.write(self.skeleton, self.fresh)
             self._check(path)
-            if self.findings.agreement.verdict == "unvalidated" or not self.plan.groups:
+            done = self.draft.plan.groups or self.draft.plan.bodies
+            if self.findings.agreement.verdict == "unvalidated" or not done:
                 return
             if self._options.plan is not None:
                 return
@@ -184,8 +210,8 @@ class _Run:
             if blame is None:
                 return
             code, reason = blame
-            self._take(without_region(self._analysis, self.plan, code, reason))
-            if self.rewritten is None:
+            self._take(without_region(self._analysis, self.draft.plan, code, reason))
+            if self.draft.rewritten is None:
                 unchanged = Agreement("bitwise", (), 0, "the model is unchanged")
                 self.findings = replace(self.findings, agreement=unchanged, profiles=None, raced=())
 

@@ -96,8 +96,19 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that is decided about a model."""
+    """All that is decided about a model, or about a body in it.
+
+    Attributes:
+        groups: What runs as one.
+        reductions: Sums and means over lanes.
+        refusals: What is left alone, and why.
+        bodies: What is decided about the bodies of If, Loop and Scan, by their label; only those in
+            which something is done.
+        inlined: Domain and name of the functions whose calls give way to their nodes first.
+    """
 
     groups: tuple[Group, ...] = ()
     reductions: tuple[Reduction, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    bodies: tuple[tuple[str, Plan], ...] = ()
+    inlined: tuple[tuple[str, str], ...] = ()

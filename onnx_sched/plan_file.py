@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from onnx_sched.analysis import Analysis
+from onnx_sched.bodies import bodies
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.errors import UsageError
 from onnx_sched.plan import Group, Plan, Refusal
@@ -18,22 +20,28 @@ def to_json(plan: Plan, nonempty: bool) -> str:
     data: dict[str, Any] = {
         "schema_version": VERSION,
         "nonempty": nonempty,
-        "groups": [
-            {
-                "members": [name_of(u) for u in group.units],
-                "kind": group.kind,
-                "form": group.form,
-                "level": group.level,
-                "region": group.region,
-                "segments": list(group.segments),
-            }
-            for group in plan.groups
+        "inlined": [list(function) for function in plan.inlined],
+        "groups": [_row(group) for group in plan.groups],
+        "bodies": [
+            {"body": label, "groups": [_row(group) for group in body.groups]}
+            for label, body in plan.bodies
         ],
         "refusals": [
             {"code": r.code, "reason": r.reason, "nodes": list(r.nodes)} for r in plan.refusals
         ],
     }
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+
+def _row(group: Group) -> dict[str, Any]:
+    return {
+        "members": [name_of(u) for u in group.units],
+        "kind": group.kind,
+        "form": group.form,
+        "level": group.level,
+        "region": group.region,
+        "segments": list(group.segments),
+    }
 
 
 def name_of(unit: Unit) -> str:
@@ -64,14 +72,17 @@ def read(path: Path) -> dict[str, Any]:
     return data
 
 
-def to_plan(data: dict[str, Any], circuit: Circuit, path: Path) -> Plan:
+def to_plan(data: dict[str, Any], analysis: Analysis, path: Path) -> Plan:
     """The plan of a file, for a model.
 
     Raises:
         UsageError: If the plan was made for another model.
     """
     try:
-        groups = tuple(_group(row, circuit) for row in data["groups"])
+        groups = _groups(data, analysis.circuit)
+        rows = data.get("bodies", ())
+        circuits = {b.label: b.analysis.circuit for b in bodies(analysis)} if rows else {}
+        inner = tuple((row["body"], Plan(_groups(row, circuits[row["body"]]))) for row in rows)
         refusals = tuple(
             Refusal(r["code"], r["reason"], tuple(r["nodes"])) for r in data["refusals"]
         )
@@ -80,7 +91,16 @@ def to_plan(data: dict[str, Any], circuit: Circuit, path: Path) -> Plan:
             f"--plan {path} was made for another model: it has no group of {error}",
             "Make a plan for this model with --save-plan.",
         ) from None
-    return Plan(groups, (), refusals)
+    return Plan(groups, (), refusals, inner, inlined(data))
+
+
+def inlined(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The functions whose calls give way to their nodes before the plan applies."""
+    return tuple((str(domain), str(name)) for domain, name in data.get("inlined", ()))
+
+
+def _groups(data: dict[str, Any], circuit: Circuit) -> tuple[Group, ...]:
+    return tuple(_group(row, circuit) for row in data["groups"])
 
 
 def _group(row: dict[str, Any], circuit: Circuit) -> Group:

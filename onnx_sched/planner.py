@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnx_sched import levels
 from onnx_sched.analysis import Analysis
+from onnx_sched.bodies import Body, bodies
 from onnx_sched.choose import Chooser
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.cost import Device
@@ -18,7 +19,7 @@ from onnx_sched.passes.rules import rule_for
 from onnx_sched.payoff import idle_regions
 from onnx_sched.plan import Group, Plan, Refusal, merged
 from onnx_sched.progress import Step
-from onnx_sched.refusals import explain, inside
+from onnx_sched.refusals import explain
 from onnx_sched.signature import signature
 from onnx_sched.variants import Modeller
 
@@ -27,10 +28,17 @@ Skip = Callable[[Unit], bool]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A plan, and the graph that it makes; None if there is nothing to do."""
+    """A plan, and what it makes.
+
+    Attributes:
+        plan: What is decided.
+        rewritten: The new graph; None if there is nothing to do.
+        bodies: The bodies in which something is done, with their new graphs.
+    """
 
     plan: Plan
     rewritten: Rewritten | None
+    bodies: tuple[tuple[Body, Rewritten], ...] = ()
 
 
 def modelled_plan(analysis: Analysis, skip: Skip, device: Device | None) -> Draft:
@@ -85,20 +93,78 @@ def replayed_plan(analysis: Analysis, plan: Plan, path: Path) -> Draft:
     if len(groups) < len(plan.groups):
         reason = refusals[0].reason if refusals else "a group cannot be made"
         raise UsageError(f"--plan {path} does not fit this model: {reason}", "Make a new one.")
-    kept = Plan(groups, reductions(analysis.circuit, groups), plan.refusals)
-    return Draft(kept, rewritten)
+    kept = replace(plan, groups=groups, reductions=reductions(analysis.circuit, groups), bodies=())
+    draft = with_bodies(analysis, Draft(kept, rewritten), dict(plan.bodies))
+    if len(draft.bodies) < len(plan.bodies):
+        raise UsageError(f"--plan {path} does not fit this model's bodies", "Make a new one.")
+    return draft
 
 
 def without_region(analysis: Analysis, plan: Plan, code: str, reason: str) -> Draft:
-    """The plan without its least region: the one that saves the fewest nodes."""
+    """The plan without its least region, in whichever body: the one that saves the fewest nodes."""
+    parts = {"": plan, **dict(plan.bodies)}
     sizes = {
-        r: sum(g.size - 1 for g in of_region(plan.groups, r)) for r in region_numbers(plan.groups)
+        (label, r): sum(g.size - 1 for g in of_region(part.groups, r))
+        for label, part in parts.items()
+        for r in region_numbers(part.groups)
     }
-    least = min(sizes, key=lambda r: sizes[r])
-    refusals = [*plan.refusals, *refuse(analysis, of_region(plan.groups, least), code, reason)]
-    left = regions([g for g in plan.groups if g.region != least])
-    rewritten, groups = made(analysis, left, refusals)
-    return Draft(Plan(groups, reductions(analysis.circuit, groups), merged(refusals)), rewritten)
+    least, region = min(sizes, key=lambda k: sizes[k])
+    part = parts[least]
+    place = next((b.analysis for b in bodies(analysis) if b.label == least), analysis)
+    refusals = [*part.refusals, *refuse(place, of_region(part.groups, region), code, reason)]
+    left = regions([g for g in part.groups if g.region != region])
+    kept = merged(refusals)
+    parts[least] = replace(
+        part, groups=left, reductions=reductions(place.circuit, left), refusals=kept, bodies=()
+    )
+    main = parts.pop("")
+    rewritten, _ = made(analysis, main.groups, refusals)
+    return with_bodies(analysis, Draft(main, rewritten), parts)
+
+
+def planned_bodies(
+    analysis: Analysis, skip: Callable[[Circuit], Skip], device: Device | None
+) -> dict[str, Plan]:
+    """What to do in the bodies of a model, by label: what the cost model says pays, or all that is legal.
+
+    A body runs as often as it runs: it is never raced by itself, only with the whole model.
+    """
+    return {
+        b.label: modelled_plan(b.analysis, skip(b.analysis.circuit), device).plan
+        for b in bodies(analysis)
+    }
+
+
+def with_bodies(analysis: Analysis, draft: Draft, plans: Mapping[str, Plan]) -> Draft:
+    """A draft of the main graph together with what is done in bodies.
+
+    Their new names avoid the main graph's new names and each other's.
+    """
+    taken = set(_made_names(draft.rewritten))
+    inner: list[tuple[Body, Rewritten]] = []
+    refusals = list(draft.plan.refusals)
+    for body in bodies(analysis) if any(p.groups for p in plans.values()) else ():
+        plan = plans.get(body.label, Plan())
+        reserved = replace(body.analysis, reserved=frozenset(taken))
+        rewritten, _ = made(reserved, plan.groups, [])
+        if rewritten is not None:
+            inner.append((body, rewritten))
+            taken.update(_made_names(rewritten))
+    for plan in plans.values():
+        refusals += plan.refusals
+    main = draft.rewritten
+    if inner and main is None:
+        main = rewrite(analysis.circuit, Plan(), analysis.names, analysis.known)
+    kept = tuple((b.label, plans[b.label]) for b, _ in inner)
+    return Draft(replace(draft.plan, refusals=merged(refusals), bodies=kept), main, tuple(inner))
+
+
+def _made_names(rewritten: Rewritten | None) -> list[str]:
+    """Every name in a new graph."""
+    if rewritten is None:
+        return []
+    nodes = [m.proto for m in rewritten.nodes]
+    return [*rewritten.fresh, *(n.name for n in nodes), *(o for n in nodes for o in n.output)]
 
 
 def of_region(groups: Sequence[Group], region: int) -> tuple[Group, ...]:
@@ -135,7 +201,7 @@ def _draft(
     """A plan with a reason for every heavy node that is in no group."""
     circuit = analysis.circuit
     refused = {n for r in refusals for n in r.nodes}
-    for refusal in (*explain(circuit, level, groups, skip), *inside(circuit)):
+    for refusal in explain(circuit, level, groups, skip):
         names = tuple(n for n in refusal.nodes if n not in refused)
         if names:
             refusals.append(Refusal(refusal.code, refusal.reason, names))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from onnx_sched.circuit import LINEAR, Circuit, Unit
 from onnx_sched.constants import Const
-from onnx_sched.graph import subgraphs
 from onnx_sched.passes.rewrite import MEMBERS
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.plan import Group, Refusal
@@ -107,17 +106,3 @@ def difference(circuit: Circuit, a: Unit, b: Unit) -> tuple[str, str, int]:
 
 def _shown(shape: Sequence[object] | None) -> str:
     return "unknown" if shape is None else "[" + ", ".join(map(str, shape)) + "]"
-
-
-def inside(circuit: Circuit) -> tuple[Refusal, ...]:
-    """Heavy nodes in bodies of If, Loop and Scan: circuits of their own, left as they are."""
-    found: list[str] = []
-    todo = [g for node in circuit.graph.nodes for g in subgraphs(node)]
-    while todo:
-        for node in todo.pop().node:
-            if node.op_type in HEAVY:
-                found.append(node.name or next(iter(node.output), node.op_type))
-            todo += subgraphs(node)
-    if len(found) < 2:
-        return ()
-    return (Refusal("S108", "they stand in the body of an If, Loop or Scan", tuple(found)),)

@@ -14,9 +14,18 @@ from functools import partial
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper, shape_inference
+from onnx import (
+    AttributeProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    helper,
+    numpy_helper,
+    shape_inference,
+)
 
 from onnx_sched.constants import Const
+from onnx_sched.contrib_types import TABLE
 from onnx_sched.dims import Dim, Shape, product, quotient
 from onnx_sched.graph import domain_of
 
@@ -75,7 +84,7 @@ SIZED_BY: Mapping[str, tuple[int, ...]] = {
         "And Or Xor Equal Less Greater LessOrEqual GreaterOrEqual Min Max Sum Mean PRelu "
         "BatchNormalization InstanceNormalization LayerNormalization GroupNormalization "
         "RMSNormalization DepthToSpace SpaceToDepth ArgMax ArgMin Softmax LogSoftmax MatMulInteger "
-        "ConvInteger QLinearMatMul DequantizeLinear QuantizeLinear ScatterND ScatterElements "
+        "ConvInteger QLinearMatMul QLinearConv DequantizeLinear QuantizeLinear ScatterND ScatterElements "
         "LSTM GRU RNN BitShift LRN".split(),
         (),
     ),
@@ -153,9 +162,8 @@ class Inference:
         self, node: NodeProto, operands: Sequence[Operand | None], tag: str
     ) -> tuple[ValueType | None, ...]:
         domain = domain_of(node)
-        if domain == "com.microsoft" and node.op_type in SAME_AS_FIRST:
-            first = operands[0].type if operands and operands[0] else None
-            return (first, *(None for _ in node.output[1:]))
+        if (domain, node.op_type) in TABLE:
+            return _from_table(domain, node, operands)
         try:
             schema = onnx.defs.get_schema(node.op_type, self._opsets.get(domain, 1), domain)
         except onnx.defs.SchemaError:
@@ -226,8 +234,18 @@ def _open_size(owner: str, axis: int) -> str:
     return f"{owner}.{axis}"
 
 
-SAME_AS_FIRST = frozenset({"Gelu", "FastGelu", "QuickGelu", "BiasGelu", "BiasSplitGelu"})
-"""Ops of com.microsoft whose output has the type of the first input."""
+def _from_table(
+    domain: str, node: NodeProto, operands: Sequence[Operand | None]
+) -> tuple[ValueType | None, ...]:
+    """Output types of an op that onnx has no inference for."""
+    types = [o.type if o else None for o in operands]
+    numbers = {a.name: a.i for a in node.attribute if a.type == AttributeProto.INT}
+    found: list[ValueType | None] = []
+    for typed in TABLE[domain, node.op_type]([t.shape if t else None for t in types], numbers):
+        like = types[typed.like] if typed is not None else None
+        found.append(ValueType(like.elem_type, typed.shape) if typed and like else None)
+    found += [None] * len(node.output)
+    return tuple(found[: len(node.output)])
 
 
 def reshaped(shape: Shape | None, target: Sequence[Dim], zero_copies: bool) -> Shape | None:

@@ -7,7 +7,7 @@ sizes where it is a vector of sizes, and its first name where two values are sur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -77,15 +77,36 @@ def attributes(node: NodeProto) -> dict[str, Hashable]:
     return found
 
 
-def study(graph: Graph, constant: Callable[[TensorProto], Const | None]) -> Values:
+def seen_from(values: Values, names: Iterable[str]) -> Values:
+    """What a body knows about the values that it reads from the graph around it."""
+    seen = tuple(dict.fromkeys(names))
+    return Values(
+        {n: t for n in seen if (t := values.types.get(values.first(n))) is not None},
+        {n: c for n in seen if (c := values.constants.get(values.first(n))) is not None},
+        {n: i for n in seen if (i := values.ints.get(values.first(n))) is not None},
+    )
+
+
+def study(
+    graph: Graph,
+    constant: Callable[[TensorProto], Const | None],
+    outer: Values | None = None,
+    space: str = "",
+) -> Values:
     """Learn about every value of a graph.
 
     Args:
         graph: The graph.
         constant: Gives an initializer's constant without reading its numbers; None if it cannot be
             one (an element type that numpy has no room for).
+        outer: What is known about values from outside; the graph's own go first.
+        space: Prefix for the names of sizes that the graph's inputs declare.
     """
-    values = Values()
+    values = outer or Values()
+    own = [v.name for v in (*graph.proto.input, *graph.proto.initializer)]
+    for name in (*own, *graph.producer) if outer else ():
+        for facts in (values.types, values.constants, values.ints):
+            facts.pop(name, None)
     infer = Inference(graph.opsets, graph.ir_version)
     for tensor in graph.proto.initializer:
         values.types[tensor.name] = ValueType(tensor.data_type, tuple(tensor.dims))
@@ -95,7 +116,8 @@ def study(graph: Graph, constant: Callable[[TensorProto], Const | None]) -> Valu
             _learn(values, name, const)
     for value in graph.proto.input:
         if value.name not in graph.constants:
-            known = from_proto(value.type, partial(_unnamed, value.name), symbol)
+            unnamed = partial(_unnamed, space + value.name)
+            known = from_proto(value.type, unnamed, lambda size: symbol(space + size))
             if known is not None:
                 values.types[value.name] = known
     seen: dict[Hashable, NodeProto] = {}

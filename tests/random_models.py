@@ -6,11 +6,13 @@ A model is a chain of blocks; a block opens lanes from a source, runs the same d
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
@@ -174,7 +176,6 @@ class Build:
         inputs: Sequence[Value | str],
         types: Sequence[tuple[str, Shape] | None],
         /,
-        domain: str = "",
         **attrs: Any,
     ) -> list[Value]:
         """Add a node; an output of type None is left out."""
@@ -183,11 +184,9 @@ class Build:
             names.pop()
         outs = [Value(self.fresh(op) if t else "", *(t or ("", ()))) for t in types]
         label = "" if self.flip(0.3) else self.fresh("node")
-        made = helper.make_node(
-            op, names, [o.name for o in outs], name=label, domain=domain, **attrs
-        )
-        if domain:
-            self.domains.add(domain)
+        made = helper.make_node(op, names, [o.name for o in outs], name=label, **attrs)
+        if made.domain:
+            self.domains.add(made.domain)
         self.nodes.append(made)
         self.read.update(names)
         self.values.update({o.name: o for o in outs if o.name})
@@ -200,15 +199,14 @@ class Build:
         dtype: str,
         shape: Sequence[Dim],
         /,
-        domain: str = "",
         **attrs: Any,
     ) -> Value:
         """Add a node with one output."""
-        return self.node(op, inputs, [(dtype, tuple(shape))], domain=domain, **attrs)[0]
+        return self.node(op, inputs, [(dtype, tuple(shape))], **attrs)[0]
 
-    def same(self, op: str, x: Value, *more: Value | str, domain: str = "", **attrs: Any) -> Value:
+    def same(self, op: str, x: Value, *more: Value | str, **attrs: Any) -> Value:
         """Add a node whose output has the type of its first input."""
-        return self.op(op, [x, *more], x.dtype, x.shape, domain=domain, **attrs)
+        return self.op(op, [x, *more], x.dtype, x.shape, **attrs)
 
     def weight(self, array: Array) -> str:
         """An initializer."""
@@ -244,15 +242,16 @@ class Build:
 
     def mark(self) -> Mark:
         """Where the model stands, to go back to."""
-        lists = (self.nodes, self.weights, self.inputs, self.outputs, self.listed)
-        return tuple(map(len, lists)), set(self.read), dict(self.values)
+        return tuple(len(items) for items in self._lists()), set(self.read), dict(self.values)
 
     def back(self, mark: Mark) -> None:
         """Forget what was added since."""
-        lists = (self.nodes, self.weights, self.inputs, self.outputs, self.listed)
-        for items, length in zip(lists, mark[0], strict=True):
+        for items, length in zip(self._lists(), mark[0], strict=True):
             del items[length:]
         self.read, self.values = set(mark[1]), dict(mark[2])
+
+    def _lists(self) -> list[list[Any]]:
+        return [self.nodes, self.weights, self.inputs, self.outputs, self.listed]
 
     def param(self, array: Array, form: str) -> str:
         """A weight in one of the forms that models have."""
@@ -484,7 +483,7 @@ def draw_linear(b: Build, v: Value, n: int) -> Step:
     """MatMul or Gemm with its bias, in many spellings."""
     need(v.rank >= 2 and v.floating)
     v.size(-1)
-    width = b.pick([1, 2, 3, 4, 6, 8])
+    width = b.pick([1, 2, 3, 4, 6, 8, 8, 32])
     forms = ["matmul"] * 2 + ["add"] * 3 + ["gemm"] * (4 if v.rank == 2 else 0)
     form = b.pick([*forms, "batched", "left", "transa"])
     params, spelling = Params(b, n), b.rng.random(8)
@@ -546,7 +545,7 @@ def draw_linear(b: Build, v: Value, n: int) -> Step:
             return y
         name = params.get("b", lane, bias)
         shape = joint(y.shape, bias.shape)
-        pair = [name, y] if spelling[4] < 0.3 else [y, name]
+        pair: list[Value | str] = [name, y] if spelling[4] < 0.3 else [y, name]
         y = b.op("Add", pair, x.dtype, shape)
         if spelling[5] < 0.1:
             y = b.same("Add", y, params.get("b2", lane, b.numbers((width,), 0.5, x.dtype)))
@@ -778,17 +777,16 @@ def draw_spelled_norm(b: Build, v: Value, n: int) -> Step:
     need(v.rank >= 2 and v.floating)
     need(v.size(-1) > 1)
     params, power = Params(b, n), b.flip()
+    odd = b.whole(0, n - 1) if b.flip(b.loud) else -1
 
     def step(b: Build, x: Value, lane: int) -> Value:
         k, last = x.size(-1), [x.rank - 1]
         need(k > 1)
         centred = b.same("Sub", x, reduce(b, "ReduceMean", x, last, True))
-        if power:
-            square = b.same("Pow", centred, scalar(b, x.dtype, 2.0))
-        else:
-            square = b.same("Mul", centred, centred)
+        two = scalar(b, x.dtype, 2.0)
+        square = b.same("Pow", centred, two) if power else b.same("Mul", centred, centred)
         variance = reduce(b, "ReduceMean", square, last, True)
-        low = b.same("Add", variance, scalar(b, x.dtype, 1e-2))
+        low = b.same("Add", variance, scalar(b, x.dtype, 0.1 if lane == odd else 1e-2))
         y = b.same("Div", centred, b.same("Sqrt", low))
         y = b.same("Mul", y, params.get("s", lane, b.numbers((k,), 1, x.dtype)))
         return b.same("Add", y, params.get("b", lane, b.numbers((k,), 0.5, x.dtype)))
@@ -913,13 +911,13 @@ def draw_unary(b: Build, v: Value, n: int) -> Step:
             attrs[name] = b.pick([0.1, 0.3, 0.5])
     if op == "Gelu" and b.flip():
         attrs["approximate"] = b.pick(["none", "tanh"])
-    domain = ""
     if v.dtype == "float32" and b.flip(0.04):
-        op, domain, guard = b.pick(["Gelu", "QuickGelu"]), "com.microsoft", ""
+        op, guard = b.pick(["Gelu", "QuickGelu"]), ""
         attrs = {"alpha": b.pick([1.0, 1.702])} if op == "QuickGelu" and b.flip() else {}
+        attrs["domain"] = "com.microsoft"
 
     def step(b: Build, x: Value, lane: int) -> Value:
-        return b.same(op, guarded(b, x, guard), domain=domain, **attrs)
+        return b.same(op, guarded(b, x, guard), **attrs)
 
     return step
 
@@ -986,7 +984,7 @@ def draw_binary(b: Build, v: Value, n: int) -> Step:
         if op == "PRelu":
             need(len(shape) <= x.rank)
         name = params.get("c", lane, b.numbers(shape, 0.8, x.dtype))
-        pair = [name, x] if first and op != "PRelu" else [x, name]
+        pair: list[Value | str] = [name, x] if first and op != "PRelu" else [x, name]
         return b.op(op, pair, x.dtype, joint(x.shape, shape))
 
     return step
@@ -1020,7 +1018,7 @@ def draw_where(b: Build, v: Value, n: int) -> Step:
     need(source != "equal" or b.opset >= 11 or not v.floating)
     swap, mask_shape = b.flip(), v.shape if b.flip() else v.shape[-1:]
     mask = b.fed("bool", mask_shape) if source == "fed" else None
-    negate = b.flip(0.3)
+    negate, row = b.flip(0.3), b.flip(0.3)
 
     def step(b: Build, x: Value, lane: int) -> Value:
         if mask is not None:
@@ -1034,7 +1032,7 @@ def draw_where(b: Build, v: Value, n: int) -> Step:
             where = b.op(op, [x, scalar(b, x.dtype, 0)], "bool", x.shape)
         if negate:
             where = b.same("Not", where)
-        other = params.get("o", lane, b.numbers(x.shape[-1:] if b.flip(0.0) else (), 1, x.dtype))
+        other = params.get("o", lane, b.numbers((x.size(-1),) if row else (), 1, x.dtype))
         shape = joint(where.shape, x.shape)
         pair = [other, x.name] if swap else [x.name, other]
         return b.op("Where", [where, *pair], x.dtype, shape)
@@ -1134,7 +1132,7 @@ def draw_top(b: Build, v: Value, n: int) -> Step:
     def step(b: Build, x: Value, lane: int) -> Value:
         need(x.rank == v.rank and x.size(axis) >= k)
         shape = x.sized(axis, k)
-        inputs = [x, count or b.ints(k)]
+        inputs: list[Value | str] = [x, count or b.ints(k)]
         values, where = b.node("TopK", inputs, [(x.dtype, shape), ("int64", shape)], **attrs)
         return b.same("Add", values, cast(b, where, x.dtype)) if both else values
 
@@ -1398,9 +1396,9 @@ def draw_grow(b: Build, v: Value, n: int) -> Step:
                 return b.op("Pad", [x], x.dtype, shape, pads=pads)
             extra = [b.const(np.full((), 1, x.dtype))] if more else []
             return b.op("Pad", [x, b.ints(*pads), *extra], x.dtype, shape)
-        wide = 3 if x.shape[axis] == 1 else x.shape[axis]
+        wide = 3 if x.shape[axis] == 1 else x.size(axis)
         target = [1] * x.rank
-        target[axis] = int(wide)
+        target[axis] = wide
         shape = x.sized(axis, wide)
         if more and x.rank < 4:
             target, shape = [2, *target], (2, *shape)
@@ -1633,7 +1631,7 @@ def _rehearse(b: Build, step: Step, v: Value) -> Value:
 
 def new_shape(b: Build) -> Shape:
     """The shape of a lane."""
-    k = b.pick([2, 3, 4, 6, 8])
+    k = b.pick([2, 3, 4, 6, 8, 8, 48])
     rank = b.pick([1, 2, 2, 2, 3, 3, 3, 4, 4])
     if rank == 1:
         return (k,)
@@ -2118,5 +2116,233 @@ def make_feeds(
 
 # -- models that found something -------------------------------------------------------------------------
 
-REGRESSIONS: dict[str, Callable[[], ModelProto]] = {}
+
+def text(body: str, *, opset: int = 17, **weights: tuple[int, ...] | Array) -> ModelProto:
+    """A model written in ONNX's text form; weights are given by shape (normal numbers) or by value."""
+    head = f'<ir_version: 8, opset_import: ["" : {opset}]> kept '
+    model = onnx.parser.parse_model(head + body)
+    for name, given in weights.items():
+        array = given
+        if isinstance(array, tuple):
+            rng = np.random.default_rng(zlib.crc32(name.encode()))
+            array = np.asarray(rng.standard_normal(array)).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+
+
+def large_constants() -> ModelProto:
+    """Weights of Constant nodes, which have no names of their own, above the size compared by value."""
+    rng = np.random.default_rng(3)
+    nodes = []
+    for lane in "ab":
+        tensor = numpy_helper.from_array(rng.standard_normal((32, 16)).astype(np.float32))
+        nodes.append(helper.make_node("Constant", [], [f"w{lane}"], value=tensor))
+        nodes.append(helper.make_node("MatMul", [f"x{lane}", f"w{lane}"], [f"y{lane}"]))
+    nodes.append(helper.make_node("Add", ["ya", "yb"], ["y"]))
+    inputs = [helper.make_tensor_value_info(f"x{lane}", 1, ["N", 32]) for lane in "ab"]
+    outputs = [helper.make_tensor_value_info("y", 1, ["N", 16])]
+    graph = helper.make_graph(nodes, "kept", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def spelled_norm(low_a: Array, low_b: Array) -> ModelProto:
+    """Two lanes of LayerNormalization in plain ops, each with its epsilon."""
+    lanes = "".join(
+        f"""h{k} = MatMul(x{k}, w{k})  m{k} = ReduceMean<axes=[-1]>(h{k})  c{k} = Sub(h{k}, m{k})
+        p{k} = Pow(c{k}, two)  v{k} = ReduceMean<axes=[-1]>(p{k})  e{k} = Add(v{k}, low{k})
+        s{k} = Sqrt(e{k})  n{k} = Div(c{k}, s{k})  y{k} = Mul(n{k}, g)
+        """
+        for k in "ab"
+    )
+    body = f"(float[N,4] xa, float[N,4] xb) => (float[N,4] ya, float[N,4] yb) {{ {lanes} }}"
+    two = np.array(2, np.float32)
+    return text(body, wa=(4, 4), wb=(4, 4), two=two, g=(4,), lowa=low_a, lowb=low_b)
+
+
+def half_shared_weight() -> ModelProto:
+    """Lanes in half precision that share one weight: ONNX Runtime crashes on what they become."""
+    w = np.linspace(-1, 1, 12).reshape(3, 4).astype(np.float16)
+    split = np.array([3, 3])
+    return text(
+        """(float16[N,6] x) => (float16[N,4] y) {
+        a, b = Split<axis=1>(x, split)  c = MatMul(a, w)  d = MatMul(b, w)  e = Tanh(c)  f = Tanh(d)
+        y = Add(e, f) }""",
+        w=w,
+        split=split,
+    )
+
+
+F32 = np.float32
+
+REGRESSIONS: dict[str, Callable[[], ModelProto]] = {
+    "a bias in the first of two convolutions": lambda: text(
+        """(float[N,2,2] x) => (float[N,2,2] y) {
+        a = Conv<group=2, kernel_shape=[1]>(x, w)  b = Conv<group=2, kernel_shape=[1]>(x, v, c)
+        y = Add(b, a) }""",
+        w=(2, 1, 1),
+        v=(2, 1, 1),
+        c=(2,),
+    ),
+    "the same product twice, a bias behind one of them": lambda: text(
+        """(float[N,4] x) => (float[N,3] y) {
+        a = MatMul(x, w)  b = MatMul(x, w)  c = MatMul(b, p)  d = Add(a, bias)  e = MatMul(d, q)
+        f = MatMul(c, r)  g = MatMul(e, s)  y = Add(f, g) }""",
+        w=(4, 8),
+        bias=(8,),
+        p=(8, 2),
+        q=(8, 2),
+        r=(2, 3),
+        s=(2, 3),
+    ),
+    "the same sum of lanes twice, one of them added up further": lambda: text(
+        """(float[N,4] xa, float[N,4] xb) => (float[N,4] y, float[N,4] z) {
+        a = MatMul(xa, w)  b = MatMul(xb, v)  s = Add(a, b)  t = Add(a, b)  u = Add(s, xa)
+        c = MatMul(t, w)  d = MatMul(u, v)  y = Add(c, d)  z = Neg(t) }""",
+        w=(4, 4),
+        v=(4, 4),
+    ),
+    "lanes in which nothing differs: products": lambda: text(
+        """(float[3,4] x) => (float[3,4] y) {
+        a = MatMul(w, x)  b = MatMul(v, x)  c = Relu(a)  d = Tanh(b)  y = Add(c, d) }""",
+        w=np.eye(3, dtype=F32) * 2,
+        v=np.eye(3, dtype=F32) * 2,
+    ),
+    "lanes in which nothing differs: bounds": lambda: text(
+        """(float[3,3] x, float[3,3] z) => (float[3,4] y) {
+        a = MatMul(x, z)  b = Clip(a, low)  c = Clip(a, lower)  f = Gather<axis=1>(b, turn)
+        g = Gather<axis=1>(c, turn)  d = MatMul(f, w)  e = MatMul(g, v)  y = Sub(d, e) }""",
+        turn=np.array([2, 0, 1]),
+        low=np.array(-1, F32),
+        lower=np.array(-1, F32),
+        w=(3, 4),
+        v=(3, 4),
+    ),
+    "lanes in which nothing differs: a default written out": lambda: text(
+        """(float[N,3] x) => (float[N,4] y) {
+        b = LeakyRelu(x)  c = LeakyRelu<alpha=0.01>(x)  f = Gather<axis=1>(b, turn)
+        g = Gather<axis=1>(c, turn)  d = MatMul(f, w)  e = MatMul(g, v)  y = Sub(d, e) }""",
+        turn=np.array([2, 0, 1]),
+        w=(3, 4),
+        v=(3, 4),
+    ),
+    "the axis of CumSum is an input": lambda: text(
+        """(float[N,4] x, float[N,4] z, int64 index) => (float[N,3] y) {
+        a = CumSum(x, index)  b = CumSum(z, index)  c = MatMul(a, w)  d = MatMul(b, v)
+        y = Sub(c, d) }""",
+        w=(4, 3),
+        v=(4, 3),
+    ),
+    "the count of TopK is an input": lambda: text(
+        """(float[N,4] x, int64[1] index) => (float[N,k] y) {
+        a = MatMul(x, w)  b = MatMul(x, v)  c, ci = TopK(a, index)  d, di = TopK(b, index)
+        y = Sub(c, d) }""",
+        w=(4, 3),
+        v=(4, 3),
+    ),
+    "a lane brought out once and once again": lambda: text(
+        """(float[N,3] xa, float[N,3] xb, float[N,3] xc, float[N,2] z) => (float[N,2] c, float[N,8] y) {
+        a = MatMul(xa, w)  b = MatMul(xb, v)  c = MatMul(xc, u)  y = Concat<axis=1>(a, z, b, c) }""",
+        w=(3, 2),
+        v=(3, 2),
+        u=(3, 2),
+    ),
+    "a Concat of lanes and one piece of a Split": lambda: text(
+        """(float[N,3,8] x) => (float[N,3,8] y) {
+        a, b, c = Split<axis=1>(x)  d = MatMul(w, b)  e = MatMul(v, c)
+        y = Concat<axis=1>(a, d, e) }""",
+        w=np.array([[2]], F32),
+        v=np.array([[3]], F32),
+    ),
+    "a sum of lanes and one piece of a Split": lambda: text(
+        """(float[N,12] x) => (float[N,4] y) {
+        a, b, c = Split<axis=1>(x)  d = MatMul(b, w)  e = MatMul(c, v)  s = Add(d, e)
+        y = Add(s, a) }""",
+        w=(4, 4),
+        v=(4, 4),
+    ),
+    "LayerNormalization over more than the last axis, lanes in between": lambda: text(
+        """(float[N,2,2] x) => (float[N,2,2] y) {
+        a, b = Split<axis=2>(x)  c = LayerNormalization<axis=-2>(a, g)
+        d = LayerNormalization<axis=-2>(b, h)  e = MatMul(c, w)  f = MatMul(d, v)
+        y = Add(e, f) }""",
+        g=(2, 1),
+        h=(2, 1),
+        w=(1, 2),
+        v=(1, 2),
+    ),
+    "LayerNormalization over all axes": lambda: text(
+        """(float[3,1,8,4] x) => (float[3,1,8,1] y, float[3,1,8,1] z) {
+        a = MatMul(x, w)  b = MatMul(x, v)  y = LayerNormalization<axis=0>(a, g)
+        z = LayerNormalization<axis=0>(b, h) }""",
+        w=(4, 1),
+        v=(4, 1),
+        g=(3, 1, 8, 1),
+        h=(3, 1, 8, 1),
+    ),
+    "rows on one axis meet an operand that broadcasts over some of them": lambda: text(
+        """(float[4,3,4] x, float[4,3,4] z, float[1,3,5] p, float[1,3,5] q) => (float[4,3,5] y) {
+        a = MatMul(x, w)  b = MatMul(z, v)  c = Add(a, p)  d = Add(b, q)  y = Sub(c, d) }""",
+        w=(4, 5),
+        v=(4, 5),
+    ),
+    "bounds of Clip of shape [1]": lambda: text(
+        """(float[N,3,2] x) => (float[N,3,8] y) {
+        a = MatMul(x, w)  b = MatMul(x, v)  c = Clip(a, low)  d = Clip(b, low)  y = Add(c, d) }""",
+        w=(2, 8),
+        v=(2, 8),
+        low=np.array([-1], F32),
+    ),
+    "PRelu of one value with a slope of each lane": lambda: text(
+        """(float[N,3,2] x, float[N,1,2] p, float[N,1,2] q) => (float[N,4,2] y) {
+        a = PRelu(x, p)  b = PRelu(x, q)  c = Conv<kernel_shape=[1]>(a, w)
+        d = Conv<kernel_shape=[1]>(b, v)  y = Sub(c, d) }""",
+        w=(4, 3, 1),
+        v=(4, 3, 1),
+    ),
+    "large weights of Constant nodes": large_constants,
+    "half precision and a weight that all lanes share": half_shared_weight,
+    "equal epsilons of different shapes": lambda: spelled_norm(
+        np.array(0.01, F32), np.array([0.01], F32)
+    ),
+    "different epsilons": lambda: spelled_norm(np.array(0.01, F32), np.array(0.1, F32)),
+    "an empty batch of two axes": lambda: text(
+        """(float[N,8] x) => (float[N,8] y) {
+        a, b = Split<axis=1>(x)  c = MatMul(a, w)  d = MatMul(b, v)  e = Relu(c)  f = Relu(d)
+        y = Concat<axis=1>(e, f) }""",
+        w=(4, 4),
+        v=(4, 4),
+    ),
+    "an empty batch of lanes that are outputs": lambda: text(
+        """(float[N,3,8] x, float[N,3,8] z, float[N,3,8] q) =>
+        (float[N,3,8] a, float[N,3,8] b, float[N,3,8] c) {
+        a = MatMul(x, w)  b = MatMul(z, v)  c = MatMul(q, u) }""",
+        opset=21,
+        w=(8, 8),
+        v=(8, 8),
+        u=(8, 8),
+    ),
+    "an empty batch and an open length": lambda: text(
+        """(float[N,1,S,8] x, float[N,S,8] p, float[N,S,8] q) => (float[N,3,S,8] y) {
+        a = Unsqueeze(p, one)  b = Unsqueeze(q, one)  c = MatMul(a, w)  d = MatMul(b, v)
+        y = Concat<axis=1>(x, c, d) }""",
+        one=np.array([1]),
+        w=(8, 8),
+        v=(8, 8),
+    ),
+    "a batch that is always empty": lambda: text(
+        """(float[0,4,8] p, float[0,4,8] q) => (float[0,4,2] y) {
+        c = MatMul(p, w)  d = MatMul(q, v)  y = Add(c, d) }""",
+        w=(8, 2),
+        v=(8, 2),
+    ),
+    "a window that begins in the padding": lambda: text(
+        """(float[N,2,2] x, float[N,2,4] z) => (float[N,4] y) {
+        p = AveragePool<ceil_mode=1, kernel_shape=[1], strides=[2]>(x)  c = Concat<axis=-1>(x, p)
+        a = Gather<axis=2>(z, one)  b = Gather<axis=2>(c, one)  d = MatMul(a, w)
+        e = MatMul(b, v)  y = Add(d, e) }""",
+        one=np.array(1),
+        w=(2, 4),
+        v=(2, 4),
+    ),
+}
 """Small models on which the optimizer failed once, by what was wrong."""

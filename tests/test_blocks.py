@@ -146,7 +146,9 @@ def join(draw: st.DrawFn, lanes: Sequence[str], lane: Shape) -> Chain:
 def move(draw: st.DrawFn, chain: Chain) -> None:
     """Transpose, Unsqueeze, Squeeze, or a Reshape that joins two axes or splits one."""
     shape, rank = chain.shape, len(chain.shape)
-    kind = draw(st.sampled_from(["turn", "raise", "lower", "merge", "merge", "split", "split"]))
+    kind = draw(
+        st.sampled_from(["turn", "raise", "lower", "merge", "split", "turn", "merge", "split"])
+    )
     units = [k for k, d in enumerate(shape) if d == 1]
     if kind == "turn":
         perm = draw(st.permutations(range(rank)))
@@ -258,6 +260,20 @@ ALIGNED = {
         "a, b, d = Split<axis=1>(h)",
         "p q r",
     ),
+    "turned round": (
+        STACKED + "c = Concat<axis=1>(p1, q1, r1) e = Transpose<perm=[1,2,0]>(c) "
+        "f = Transpose<perm=[0,2,1]>(e) a = Gather<axis=0>(f, g0) d = Gather<axis=0>(f, g2)",
+        "p - r",
+    ),
+    "raised from the end": (
+        JOINED + "e = Unsqueeze(c, m1) f = Squeeze(e, m1) a, b, d = Split<axis=1>(f)",
+        "p q r",
+    ),
+    "raised elsewhere": (
+        "p1 = Unsqueeze(p, i0) q1 = Unsqueeze(q, i0) r1 = Unsqueeze(r, i0) "
+        "c = Concat<axis=2>(p1, q1, r1) a, b, d = Split<axis=2>(c)",
+        "p1 q1 r1",
+    ),
     "other names": (JOINED + "e = Identity(c) a, b, d = Split<axis=1>(e)", "p q r"),
     "one lane twice": ("c = Concat<axis=1>(p, q, p) a, b, d = Split<axis=1>(c)", "p q p"),
     "another order": ("c = Concat<axis=1>(r, p, q) a, b, d = Split<axis=1>(c)", "r p q"),
@@ -334,6 +350,18 @@ def test_a_misaligned_cut_gives_nothing(kind: str) -> None:
     fed = feeds(proto, N=6) | {"n": ints(4)}
     seen = every_value(proto, fed)
     assert check(proto, [seen]) == 0
+
+
+def test_interleaved_lanes_do_not_come_back() -> None:
+    """As many lanes as each is wide, entry by entry: pieces of the right size, but of all lanes."""
+    proto = net(
+        "(float[3] p, float[3] q, float[3] r) => (float[] y) "
+        "{ p1 = Unsqueeze(p, i1) q1 = Unsqueeze(q, i1) r1 = Unsqueeze(r, i1) "
+        "c = Concat<axis=1>(p1, q1, r1) e = Reshape(c, all) a, b, d = Split<axis=0>(e) "
+        "y = Sum(a, b, d) }",
+        {"i1": ints(1), "all": ints(-1)},
+    )
+    assert check(proto, [every_value(proto, feeds(proto))]) == 0
 
 
 def test_old_opsets_spell_cuts_with_attributes() -> None:

@@ -226,6 +226,7 @@ HOSTILE = st.text(max_size=60) | st.sampled_from(
         "日本語" * 9,
         "─┤x├─[y]▐",
         "q\u0301\u0301\ufe0f",
+        "\U0001f1e9\U0001f1ea\U0001f44b\U0001f3fd\u1160",
     ]
 )
 
@@ -237,6 +238,7 @@ def test_harmless(text: str, limit: int, ascii_only: bool) -> None:
     assert safe.isprintable()
     assert cell_len(safe) <= limit
     assert all(cell_len(char) > 0 for char in safe)
+    assert cell_len(safe) == sum(map(cell_len, safe))
     assert not ascii_only or safe.isascii()
     assert harmless.harmless(safe, limit, ascii_only) == safe
 

@@ -136,6 +136,17 @@ def test_equal_questions_have_equal_answers(name: str) -> None:
         assert shapes[other] == shapes[first], other
 
 
+def test_sizes_reach_the_shapes_that_are_made_of_them() -> None:
+    """ConstantOfShape, Expand and Reshape by computed sizes: the symbols are those of the input."""
+    shapes = shapes_of("size arithmetic")
+    assert shapes["z"] == ("N",)
+    assert shapes["full"] == ("N", 6)
+    shapes = shapes_of("expand and tile")
+    assert shapes["e"] == ("M",)
+    assert shapes["c"] == ("N", "M")
+    assert shapes_of("reshape by sizes")["a"] == ("B", "S", 4, 3)
+
+
 UNEQUAL = {
     "two names": "x z|y w|x a",
     "by data": "a b|y w|y f|c d",

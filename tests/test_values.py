@@ -108,6 +108,17 @@ def test_what_the_caller_may_override_is_not_constant(ir: int, constant: bool) -
     assert values_of(proto).shape("a") == (4, 4)
 
 
+def test_an_old_model_may_declare_its_weights_loosely() -> None:
+    """Below IR version 4 the initializer says what its shape is, whatever the input of its name says."""
+    proto = net(
+        "(float[N,4] x) => (float[] y) { y = MatMul(x, w) }", {"w": numbers(4, 3)}, opset=8, ir=3
+    )
+    proto.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "K"
+    values = values_of(proto)
+    assert values.shape("w") == (4, 3)
+    assert values.shape("y") == ("N", 3)
+
+
 def test_no_constant_grows_out_of_hand() -> None:
     """A weight of any size is turned and reshaped; nothing else makes a large constant of a small one."""
     proto = net(
@@ -154,6 +165,8 @@ def test_sizes_that_turn_out_known_are_constant() -> None:
     assert same(np.asarray(values.constants["k"].load()), np.asarray(6))
     assert same(np.asarray(values.constants["half"].load()), np.asarray(3))
     assert values.shape("a") == ("N", 3)
+    assert same(np.asarray(values.constants["k32"].load()), np.asarray(6, np.int32))
+    assert values.ints["back"] == (6,)
     assert "n" not in values.constants
 
 
@@ -209,6 +222,7 @@ NEVER = {
     "type": "a = Cast<to=7>(x) b = Cast<to=6>(x)",
     "narrow": "a = Cast<to=10>(x) b = Cast<to=1>(a)",
     "domain": "a = f.Relu(x) b = Relu(x)",
+    "known domain": "a = com.microsoft.Gelu(x) b = Gelu(x)",
     "function": "a = f.Relu(x) b = f.Relu(x)",
     "order of a Transpose": "a = Transpose(x) b = Transpose<perm=[1,0]>(x)",
     "random": "a = RandomNormalLike(x) b = RandomNormalLike(x)",
@@ -259,11 +273,13 @@ def test_a_twin_with_fewer_outputs_is_no_twin() -> None:
     """Nodes that differ in the number of outputs may compute in another way; they stay apart."""
     proto = net(
         "(float[N,4] x) => (float[] y) { a, m = Dropout(z) b = Dropout(z) z = Relu(x) "
-        "c, i = TopK(x, k) d, j = TopK(x, k) y = Add(c, d) }",
-        {"k": ints(2)},
+        "c, i = TopK(x, k) d, j = TopK(x, k) y = Add(c, d) "
+        "e, n, s = LayerNormalization(x, w) g = LayerNormalization(x, w) }",
+        {"k": ints(2), "w": numbers(4)},
     )
     values = values_of(proto)
     assert values.first("a") == values.first("b") == "z"
+    assert (values.first("e"), values.first("g")) == ("e", "g")
     assert (values.first("d"), values.first("j")) == ("c", "i")
 
 

@@ -64,7 +64,8 @@ def test_openings_of_any_cuts_are_true(proto: ModelProto) -> None:
 
 
 BOUNDS: dict[str, Any] = {
-    **{f"i{k}": ints(k) for k in (0, 1, 2, 3, 4, 6, 8, 12)},
+    **{f"i{k}": ints(k) for k in (0, 1, 2, 4, 5, 6, 8, 10, 12)},
+    "m1": ints(-1),
     "m4": ints(-4),
     "far": ints(2**63 - 1),
     "s444": ints(4, 4, 4),
@@ -95,6 +96,16 @@ OPEN: dict[str, tuple[str, list[tuple[str, Layout]]]] = {
         [],
     ),
     "shifted slices": ("a = Slice(x, i2, i6, i1) b = Slice(x, i6, i8, i1)", []),
+    "slices between lanes": ("a = Slice(x, i2, i6, i1) b = Slice(x, i6, i10, i1)", []),
+    "slices that leave a rest": ("a = Slice(x, i0, i5, i1) b = Slice(x, i5, i10, i1)", []),
+    "short strided slices": (
+        "a = Slice(x, i0, i4, i1, i2) b = Slice(x, i4, i8, i1, i2)",
+        [],
+    ),
+    "slices of the last axis": (
+        "a = Slice(x, i0, i4, m1) b = Slice(x, i4, i8, m1)",
+        [("a b -", packed(2, 1))],
+    ),
     "slices of two widths": (
         "a = Slice(x, i0, i4, i1) b = Slice(x, i4, i8, i1) c = Slice(x, i0, i6, i1)",
         [("a b -", packed(2, 1))],

@@ -113,8 +113,21 @@ _TEXTS: Mapping[str, tuple[str, dict[str, Any], int]] = {
             g = Cast<to=7>(f)
             z = ConstantOfShape(g)
             full = Expand(n1, s)
+            real = Cast<to=1>(n1)
+            s32 = Cast<to=6>(s)
+            k32 = Gather(s32, one)
+            rows = Unsqueeze(s, ax)
+            row = Gather<axis=0>(rows, zero)
+            back = Gather(s, last)
         }""",
-        {"zero": np.int64(0), "one": np.int64(1), "two": np.int64(2), "ax": ints(0), "e1": ints(1)},
+        {
+            "zero": np.int64(0),
+            "one": np.int64(1),
+            "two": np.int64(2),
+            "last": np.int64(-1),
+            "ax": ints(0),
+            "e1": ints(1),
+        },
         17,
     ),
     "expand and tile": (

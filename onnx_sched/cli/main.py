@@ -11,6 +11,7 @@ import click
 from onnx_sched import __version__
 from onnx_sched.cli.calibrate import calibrate
 from onnx_sched.cli.compare import compare
+from onnx_sched.cli.doctor import doctor
 from onnx_sched.cli.draw import draw
 from onnx_sched.cli.merge import merge
 from onnx_sched.cli.optimize import optimize, plan
@@ -51,7 +52,7 @@ def cli() -> None:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
-for command in (optimize, plan, merge, compare, draw, calibrate):
+for command in (optimize, plan, merge, compare, draw, calibrate, doctor):
     cli.add_command(command)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -244,13 +245,19 @@ class Comparison:
         for output in self.agreement.outputs:
             rank = ranks.get(output.name)
             scores = {"rows": rank.rows, "argmax": rank.argmax, "top5": rank.top5} if rank else None
-            outputs.append({**asdict(output), "ranking": scores})
+            numbers = {key: _finite(value) for key, value in asdict(output).items()}
+            outputs.append({**numbers, "ranking": scores})
         return {
             "verdict": self.agreement.verdict,
             "reason": self.agreement.reason,
             "checks": self.agreement.checks,
             "outputs": outputs,
         }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity; a difference that overflows has no number."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _kernels(count: KernelCount) -> dict[str, Any]:

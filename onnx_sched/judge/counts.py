@@ -88,7 +88,7 @@ def count(sides: Sequence[Side], feeds: Mapping[str, Any], setup: Setup) -> Coun
         device_peak(side.path, feeds, setup, profile)
         for side, profile in zip(sides, profiles, strict=True)
     ]
-    after_fusions = "ONNX Runtime profile, after its own fusions"
+    after_fusions = "ONNX Runtime profile, after its fusions"
     return Counts(
         Counted(profiles[0].dispatches, profiles[1].dispatches, after_fusions),
         (kernels[0], kernels[1]),

@@ -10,7 +10,7 @@ from typing import Any
 
 from onnx_sched.judge.measure import bind
 from onnx_sched.judge.opening import Setup, open_for
-from onnx_sched.judge.ortlib import CUDA
+from onnx_sched.judge.ortlib import CPU, CUDA
 from onnx_sched.judge.profiling import Profile
 
 Peak = tuple[int | None, str]
@@ -29,7 +29,8 @@ def device_peak(model: Path, feeds: Mapping[str, Any], setup: Setup, profile: Pr
         profile: ONNX Runtime's own profile of it.
     """
     if setup.provider != CUDA:
-        return None, f"not available: {setup.provider} uses no device memory"
+        where = "runs on the CPU" if setup.provider == CPU else f"unknown for {setup.provider}"
+        return None, f"not available: {where}"
     arena = profile.arena_peak_bytes.get(CUDA)
     if arena:
         return arena, "ONNX Runtime's CUDA arena: weights, activations and scratch"

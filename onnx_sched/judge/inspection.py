@@ -20,6 +20,8 @@ from onnx_sched.judge.profiling import Profile, profile_session
 from onnx_sched.judge.runtime import RuntimeRefused
 
 _ON_THE_HOST = "times of the host, which launches kernels and does not wait for them"
+_WARM_RUNS = 20  # the profiler counts in whole microseconds
+_MOST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def inspect(model: Path, feeds: Mapping[str, Any], setup: Setup) -> Inspection:
         except RuntimeRefused:
             # Some providers compile what cannot be written; a model that does not load fails again.
             session = open_for(model, setup, profile_prefix=prefix)
-        profile = profile_session(session, feeds)
+        profile = profile_session(session, feeds, warm_runs=_WARM_RUNS, most_seconds=_MOST_SECONDS)
         graph, source = _graph(kept, model)
     if setup.provider != CPU:
         source = f"{source}; {_ON_THE_HOST}"

@@ -19,7 +19,7 @@ from typing import Any
 
 from onnx_sched.judge.capture import captured_output
 from onnx_sched.judge.measure import Runner
-from onnx_sched.judge.ortlib import CUDA, first_line
+from onnx_sched.judge.ortlib import CPU, CUDA, first_line
 
 RUNS = 4
 _BUFFER_BYTES = 8 << 20
@@ -50,7 +50,7 @@ def count_kernels(once: Runner, provider: str) -> KernelCount:
         provider: Full name of the execution provider.
     """
     if provider != CUDA:
-        return _none(f"{provider} launches no CUDA kernels")
+        return _none("runs on the CPU" if provider == CPU else f"no CUDA kernels on {provider}")
     why = []
     for source, count in (("torch.profiler", _by_torch), ("CUPTI", _by_cupti)):
         try:

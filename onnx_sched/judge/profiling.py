@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import statistics
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,18 +100,27 @@ def profile(
 
 
 def profile_session(
-    session: InferenceSession, feeds: Mapping[str, Any], *, warm_runs: int = 3
+    session: InferenceSession,
+    feeds: Mapping[str, Any],
+    *,
+    warm_runs: int = 3,
+    most_seconds: float = math.inf,
 ) -> Profile:
     """As `profile`, with a session that was opened with a `profile_prefix` and has not run yet.
+
+    No further warm run begins after `most_seconds`.
 
     Raises:
         RuntimeRefused: The model does not run.
     """
     import onnxruntime as ort
 
+    until = time.monotonic() + most_seconds
     try:
-        for _ in range(1 + warm_runs):
-            run(session, feeds)
+        run(session, feeds)
+        for _ in range(warm_runs):
+            if time.monotonic() < until:
+                run(session, feeds)
     finally:
         written = Path(session.end_profiling())
     text = written.read_text(encoding="utf-8", errors="replace")

@@ -38,7 +38,7 @@ class LiveSet:
     @property
     def source(self) -> str:
         """Where the bytes come from."""
-        text = "estimate: live values in file order"
+        text = "estimate: live in file order"
         if self.peak_bytes is None:
             return f"not available: no shape of {self.values} values can be inferred"
         return f"{text}, {self.unknown} of {self.values} sizes unknown" if self.unknown else text

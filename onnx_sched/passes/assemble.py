@@ -5,48 +5,75 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from onnx import ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, helper
 
+from onnx_sched.bodies import Body, Place, replaced
 from onnx_sched.circuit import Circuit
 from onnx_sched.files import placeholder
 from onnx_sched.graph import captures
 from onnx_sched.passes.rewrite import Rewritten
 
 
-def assemble(model: ModelProto, circuit: Circuit, rewritten: Rewritten) -> ModelProto:
+def assemble(
+    model: ModelProto,
+    circuit: Circuit,
+    rewritten: Rewritten,
+    inner: Sequence[tuple[Body, Rewritten]] = (),
+) -> ModelProto:
     """The new model: new nodes, new weights as placeholders, what is unused now left out.
 
     Left out are initializers that only vanished nodes read, and notes on values that are gone.  An
     initializer that nobody read before, or that is a graph input or output, stays.
+
+    Args:
+        model: The original.
+        circuit: Its main graph.
+        rewritten: The main graph's new nodes.
+        inner: Bodies in nodes that stay, with their new nodes.
     """
-    old = circuit.graph
-    nodes = distinct([made.proto for made in rewritten.nodes])
-    used = set(old.outputs) | {v.name for v in model.graph.input}
-    exist = {t.name for t in model.graph.initializer} | {v.name for v in model.graph.input}
-    for node in nodes:
-        used.update(node.input)
-        used.update(captures(node) if node.attribute else ())
-        exist.update(node.output)
-    exist |= {s.values.name for s in model.graph.sparse_initializer}
+    graphs: dict[tuple[Place, ...], GraphProto] = {}
+    for body, made in inner:
+        graphs[body.path] = GraphProto()
+        _fill(graphs[body.path], body.analysis.circuit, made, _protos(made))
+    nodes = replaced(distinct(_protos(rewritten)), graphs)
     new = ModelProto()
     for field, value in model.ListFields():
         if field.name != "graph":
             _copy_field(new, field.name, value)
-    graph = new.graph
-    for field, value in model.graph.ListFields():
+    _fill(new.graph, circuit, rewritten, nodes)
+    for made in (rewritten, *(m for _, m in inner)):
+        for name, const in made.fresh.items():
+            new.graph.initializer.append(placeholder(name, const))
+            if model.ir_version < 4:  # every initializer is listed as an input there; none is fed
+                value = helper.make_tensor_value_info(name, const.elem_type, const.shape)
+                new.graph.input.append(value)
+    return new
+
+
+def _protos(rewritten: Rewritten) -> list[NodeProto]:
+    return [made.proto for made in rewritten.nodes]
+
+
+def _fill(
+    graph: GraphProto, circuit: Circuit, rewritten: Rewritten, nodes: Sequence[NodeProto]
+) -> None:
+    """Make an empty graph the old one with other nodes, without what only vanished nodes had use for."""
+    old = circuit.graph
+    used = {v.name for v in (*old.proto.input, *old.proto.output)}
+    exist = {v.name for v in (*old.proto.input, *old.proto.initializer)} | set(rewritten.fresh)
+    exist |= {s.values.name for s in old.proto.sparse_initializer}
+    for node in nodes:
+        used.update(node.input)
+        used.update(captures(node) if node.attribute else ())
+        exist.update(node.output)
+    for field, value in old.proto.ListFields():
         if field.name not in ("node", "initializer", "value_info"):
             _copy_field(graph, field.name, value)
     graph.node.extend(nodes)
-    for tensor in model.graph.initializer:
+    for tensor in old.proto.initializer:
         if tensor.name in used or tensor.name not in old.readers:
             graph.initializer.append(tensor)
-    for name, const in rewritten.fresh.items():
-        graph.initializer.append(placeholder(name, const))
-        if model.ir_version < 4:  # every initializer is listed as an input there; none is fed
-            value = helper.make_tensor_value_info(name, const.elem_type, const.shape)
-            graph.input.append(value)
-    graph.value_info.extend(v for v in model.graph.value_info if v.name in exist)
-    return new
+    graph.value_info.extend(v for v in old.proto.value_info if v.name in exist)
 
 
 def doubled(nodes: Iterable[NodeProto]) -> list[str]:

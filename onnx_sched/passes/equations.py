@@ -10,10 +10,10 @@ nothing need be moved; with one, lanes go in front of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from string import ascii_letters
 
 from onnx_sched.circuit import Circuit, Unit
-from onnx_sched.constants import Const
 from onnx_sched.passes.operands import apart, apiece, choose, one
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
@@ -103,17 +103,19 @@ def einsum(batch: Batch) -> None:
         rank = len(batch.shape(k))
         layout = lead(rank)
         if not equation.dots:
-            layout = choose(batch, [k], lambda la, rank=rank: _lettered(la, rank), layout)
+            layout = choose(batch, [k], partial(_lettered, rank), layout)
         terms.append(_spelled(term, layout, lane))
         names.append(apiece(batch, k, layout))
     if all(lane not in t for t in terms):
-        raise Refused("S102", f"all lanes of {batch.circuit.label(batch.unit)} read the same values")
+        raise Refused(
+            "S102", f"all lanes of {batch.circuit.label(batch.unit)} read the same values"
+        )
     written = Equation(tuple(terms), lane + equation.result)
     out = batch.make("Einsum", names, **batch.attributes(equation=written.text))
     batch.put(lead(len(batch.out_bulk().shape)), out[0])
 
 
-def _lettered(layout: Layout, rank: int) -> bool:
+def _lettered(rank: int, layout: Layout) -> bool:
     """Whether each physical axis is the lanes or one axis, so that a letter names it."""
     return apart(layout, rank) and len(layout) == rank + 1
 

@@ -1,7 +1,7 @@
 """Concat inside a lane: of values of the lane, of constants, and of values that all lanes share.
 
-    Concat(x_i, y_i, axis=a)  ==>  Concat(Stack(x), Stack(y), axis=a + 1)
-    Concat(c, x_i, axis=a)    ==>  Concat(Expand(c, lanes), Stack(x), axis=a + 1)
+Concat(x_i, y_i, axis=a)  ==>  Concat(Stack(x), Stack(y), axis=a + 1)
+Concat(c, x_i, axis=a)    ==>  Concat(Expand(c, lanes), Stack(x), axis=a + 1)
 """
 
 from __future__ import annotations

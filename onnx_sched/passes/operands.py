@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from onnx_sched.constants import Const
 from onnx_sched.passes.axes import place
 from onnx_sched.passes.elementwise import full
-from onnx_sched.passes.rule import Batch, lane_alone, laid_const
+from onnx_sched.passes.rule import Batch, laid_const, lane_alone
 from onnx_sched.plan import Refused
 from onnx_sched.stacking import (
     LANE,
@@ -21,6 +21,9 @@ from onnx_sched.stacking import (
     spare_axis,
     steps,
 )
+
+EXPAND = 8
+"""The opset from which on there is Expand."""
 
 Suits = Callable[[Layout], bool]
 """Whether a rule can work in a layout."""
@@ -90,7 +93,7 @@ def apiece(batch: Batch, k: int, layout: Layout) -> str:
         copied = [batch.store.value(single)] * batch.size
         return batch.emit.node("Concat", copied, f"{batch.hint}_copies", axis=side)[0]
     position, beside = lane_alone(layout, rank), batch.beside(single, layout, rank, rank)
-    if position is None or beside is None:
+    if position is None or beside is None or batch.emit.opset < EXPAND:
         raise Refused(
             "S102", f"operand {k} of {batch.circuit.label(batch.unit)} is one value for all lanes"
         )

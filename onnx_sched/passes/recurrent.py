@@ -55,4 +55,6 @@ def recurrence(batch: Batch) -> None:
             batch.put(packed(rank, rank - 2), out, j)
 
 
-RULES: Table = dict.fromkeys(("LSTM", "GRU", "RNN"), Rule(recurrence, check, static=WEIGHTS, heavy=True))
+RULES: Table = dict.fromkeys(
+    ("LSTM", "GRU", "RNN"), Rule(recurrence, check, static=WEIGHTS, heavy=True)
+)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from onnx import NodeProto
 
-from onnx_sched.circuit import Circuit, Unit, node_label
+from onnx_sched.circuit import Circuit, node_label
 from onnx_sched.constants import Const
 from onnx_sched.graph import domain_of
 from onnx_sched.passes.axes import wrap
@@ -24,7 +24,20 @@ from onnx_sched.passes.fold import fold_centres, fold_norms
 from onnx_sched.passes.rule import Batch
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.plan import Group, Plan, Reduction, Refused
-from onnx_sched.stacking import is_packed, lane_axis, lead, packed
+from onnx_sched.stacking import (
+    Bulk,
+    Crop,
+    Layout,
+    Step,
+    Transpose,
+    at,
+    lane_axis,
+    lead,
+    packed,
+    plain,
+    separate,
+    steps,
+)
 from onnx_sched.views import openings
 
 MEMBERS = "onnx_sched.members"
@@ -396,16 +409,39 @@ class _Rewrite:
             if len(piece.lanes) == 1:
                 names.append(store.value(piece.lanes[0]))
                 continue
-            layout = next((la for la in store.placed(piece.lanes) if not is_packed(la)), None)
-            rank = len(self._circuit.values.shape(piece.lanes[0]) or ())
-            layout = layout if layout is not None and _in_order(layout, rank) else lead(rank)
             op_type = "ReduceMean" if whole and reduction.mean else "ReduceSum"
-            source = store.get(piece.lanes, layout)
+            layout, route = self._resting(piece.lanes, store)
+            source, axis = store.get(piece.lanes, layout), lane_axis(layout)
             out = reduction.output if whole else None
-            axis = lane_axis(layout)
-            names.append(self._emit.reduce(op_type, source, [axis], False, f"{hint}_lanes", out))
+            first = out if not route else None
+            name = self._emit.reduce(op_type, source, [axis], False, f"{hint}_lanes", first)
+            for k, step in enumerate(route):
+                name = self._emit.step(name, step, hint, out if k == len(route) - 1 else None)
+            names.append(name)
         if not whole:
             self._add_up(reduction, names, hint)
+
+    def _resting(self, lanes: Bundle, store: Store) -> tuple[Layout, tuple[Step, ...]]:
+        """The layout in which lanes are summed, and what turns the sum into a plain tensor.
+
+        Nothing is moved before the sum if that can be helped: the sum is smaller than the lanes.
+        """
+        bulk = store.bulk(lanes)
+        rank = len(bulk.shape)
+        alone = Bulk(1, bulk.shape)
+        best: tuple[int, Layout, tuple[Step, ...]] | None = None
+        for there in store.placed(lanes):
+            for layout in (*(at(rank, p) for p in range(rank + 1)), separate(there, bulk)):
+                axis = lane_axis(layout)
+                rest = layout[:axis] + layout[axis + 1 :]
+                before, after = steps(bulk, there, layout), steps(alone, rest, plain(rank))
+                if before is None or after is None:
+                    continue
+                moved = bulk.lanes * sum(isinstance(s, Transpose | Crop) for s in before)
+                cost = len(before) + len(after) + moved
+                if best is None or cost < best[0]:
+                    best = (cost, layout, after)
+        return best[1:] if best is not None else (lead(rank), ())
 
     def _add_up(self, reduction: Reduction, names: list[str], hint: str) -> None:
         total = names[0]
@@ -421,14 +457,3 @@ class _Rewrite:
             if name in bundle:
                 return n, bundle.index(name)
         return len(self._homes.groups), 0
-
-
-def _in_order(layout: tuple[tuple[str | int, ...], ...], rank: int) -> bool:
-    """Whether taking out the lane axis leaves a plain tensor."""
-    axis = lane_axis(layout)
-    return layout[:axis] + layout[axis + 1 :] == tuple((i,) for i in range(rank))
-
-
-def unit_key(unit: Unit) -> str:
-    """What identifies a unit across runs: the first value that it makes."""
-    return next(o for o in unit.outputs if o)

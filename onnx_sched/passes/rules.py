@@ -3,7 +3,26 @@
 from __future__ import annotations
 
 from onnx_sched.circuit import Unit
-from onnx_sched.passes import axes, convs, elementwise, lookups, norms, products, shapes
+from onnx_sched.passes import (
+    axes,
+    channel_norms,
+    contrib,
+    convs,
+    elementwise,
+    equations,
+    joins,
+    lookups,
+    norms,
+    products,
+    quantized,
+    quantized_products,
+    recurrent,
+    scatters,
+    selects,
+    shapes,
+    transposed_convs,
+    windows,
+)
 from onnx_sched.passes.rule import Rule, Table
 
 RULES: Table = {
@@ -14,11 +33,25 @@ RULES: Table = {
     **products.RULES,
     **convs.RULES,
     **lookups.RULES,
+    **windows.RULES,
+    **joins.RULES,
+    **selects.RULES,
+    **scatters.RULES,
+    **quantized.RULES,
+    **quantized_products.RULES,
+    **equations.RULES,
+    **recurrent.RULES,
+    **channel_norms.RULES,
+    **transposed_convs.RULES,
+    **contrib.NORMS,
 }
 
-BY_DOMAIN = {"": RULES, "com.microsoft": elementwise.CONTRIB}
+CONTRIB: Table = {**elementwise.CONTRIB, **contrib.RULES}
+
+BY_DOMAIN = {"": RULES, contrib.DOMAIN: CONTRIB}
 
 
 def rule_for(unit: Unit) -> Rule | None:
     """The rule of a unit's kind; None if nobody wrote one."""
-    return BY_DOMAIN.get(unit.domain, {}).get(unit.kind)
+    row = selects.row_of(unit) if unit.kind == "Gather" and not unit.domain else unit.kind
+    return BY_DOMAIN.get(unit.domain, {}).get(row)

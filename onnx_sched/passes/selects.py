@@ -83,11 +83,14 @@ def _index_axes(batch: Batch, axis: int, layout: Layout) -> Layout:
 
 def _one_index(batch: Batch, axis: int, where: str) -> None:
     """The same entries of every lane."""
-    if batch.lanes(0) is not None:
-        name, layout = home(batch, [axis])
-    else:
-        layout = lead(len(batch.shape(0)))
-        name = apiece(batch, 0, layout)
+    rank, constant = len(batch.shape(0)), isinstance(batch.unit.operands[1], Const)
+
+    def suits(layout: Layout) -> bool:
+        """Axes of open sizes that come in must find the others by themselves, or none finds out again."""
+        return place(layout, axis) is not None if constant else apart(layout, rank)
+
+    layout = choose(batch, [0], suits, lead(rank))
+    name = apiece(batch, 0, layout)
     index_axes = _index_axes(batch, axis, plain(len(batch.shape(1))))
     _taken(batch, (name, layout), axis, (where, index_axes))
 

@@ -1,7 +1,7 @@
 """Transposed convolutions: channels of all lanes side by side.
 
-    ConvTranspose(x, W_i, b_i)    ==>  ConvTranspose(x, Concat(W, axis=1), Concat(b))               one input for all
-    ConvTranspose(x_i, W_i, b_i)  ==>  ConvTranspose(Concat(x), Concat(W, axis=0), Concat(b), group=G*g)
+    ConvTranspose(x, W_i, b_i)    ==>  ConvTranspose(x, Concat(W, 1), Concat(b))           one input for all
+    ConvTranspose(x_i, W_i, b_i)  ==>  ConvTranspose(Concat(x), Concat(W, 0), Concat(b), group=G*g)
 
 Weights are [C, M/g, ...]: groups follow each other along C, the filters of one group along the other axis.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnx_sched.analysis import Analysis
@@ -10,7 +11,8 @@ from onnx_sched.judge.agree import Agreement
 from onnx_sched.judge.measure import Speedup
 from onnx_sched.judge.profiling import Profile
 from onnx_sched.passes.rewrite import Rewritten
-from onnx_sched.plan import Group, Plan
+from onnx_sched.plan import Group
+from onnx_sched.planner import Draft
 from onnx_sched.report.data import AgreementRow, Change, GroupRow, LatencyRow, Report
 
 
@@ -36,10 +38,9 @@ class Findings:
     notes: tuple[str, ...] = ()
 
 
-def build(
-    analysis: Analysis, plan: Plan, rewritten: Rewritten | None, findings: Findings
-) -> Report:
+def build(analysis: Analysis, draft: Draft, findings: Findings) -> Report:
     """The report of a run."""
+    rewritten = draft.rewritten
     nodes, depth = len(analysis.graph.nodes), analysis.annotation.depth
     dispatches, peak, source = Change(None, None), Change(None, None), "not measured"
     if findings.profiles is not None:
@@ -58,8 +59,8 @@ def build(
         depth=Change(depth, deep(rewritten) if rewritten else depth),
         lanes=analysis.annotation.lanes,
         dispatches=dispatches,
-        groups=tuple(_group(analysis, n, g, rewritten) for n, g in enumerate(plan.groups)),
-        refusals=plan.refusals,
+        groups=tuple(_groups(analysis, draft)),
+        refusals=draft.plan.refusals,
         verdict=findings.agreement.verdict,
         verdict_reason=findings.agreement.reason,
         outputs=tuple(
@@ -88,7 +89,19 @@ def _latency(condition: Condition, speedup: Speedup) -> LatencyRow:
     )
 
 
-def _group(analysis: Analysis, place: int, group: Group, rewritten: Rewritten | None) -> GroupRow:
+def _groups(analysis: Analysis, draft: Draft) -> Iterator[GroupRow]:
+    """The groups of the main graph, then those of bodies."""
+    for place, group in enumerate(draft.plan.groups):
+        yield _group(analysis, place, group, draft.rewritten, "")
+    plans = dict(draft.plan.bodies)
+    for body, rewritten in draft.bodies:
+        for place, group in enumerate(plans[body.label].groups):
+            yield _group(body.analysis, place, group, rewritten, body.label)
+
+
+def _group(
+    analysis: Analysis, place: int, group: Group, rewritten: Rewritten | None, body: str
+) -> GroupRow:
     nodes = rewritten.nodes if rewritten else ()
     made = [m.proto.name for m in nodes if m.group == place and m.main]
     members = tuple(
@@ -97,7 +110,9 @@ def _group(analysis: Analysis, place: int, group: Group, rewritten: Rewritten | 
         for k in u.nodes
     )
     op_type = analysis.graph.nodes[group.units[0].nodes[0]].op_type
-    return GroupRow(op_type, group.size, group.level, group.form, made[0] if made else "", members)
+    return GroupRow(
+        op_type, group.size, group.level, group.form, made[0] if made else "", members, body
+    )
 
 
 def deep(rewritten: Rewritten) -> int:

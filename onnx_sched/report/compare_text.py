@@ -38,7 +38,7 @@ def render(found: Comparison, gates: Iterable[GateResult] = ()) -> RenderableTyp
     if found.latency:
         parts += [Text(), latencies(found.latency), colds(found.latency)]
     if found.paths:
-        parts += [Text(), paths(found.paths)]
+        parts += [Text(), paths(found.paths), path_note(found.paths)]
     parts += [Text(), agreement(found), outputs(found)]
     for name, placed in (("before", found.placement_before), ("after", found.placement_after)):
         if placed is not None and found.provider.name != CPU:
@@ -50,14 +50,14 @@ def render(found: Comparison, gates: Iterable[GateResult] = ()) -> RenderableTyp
 
 def head(found: Comparison) -> list[Text]:
     """What is compared, and where."""
-    note = f" ({found.provider.note})" if found.provider.note else ""
     versions = found.environment["packages"]
     runtime = ", ".join(f"{n} {v}" for n, v in versions.items() if n.startswith("onnxruntime"))
     lines = [
         Text(f"{found.before.name}  ->  {found.after.name}", style="bold"),
-        Text(f"provider {found.provider.name}{note}", style="dim"),
-        Text(f"{runtime}; {found.environment['processor']}", style="dim"),
+        Text(f"{found.provider.name}, {runtime}, {found.environment['processor']}", style="dim"),
     ]
+    if found.provider.note:
+        lines.append(Text(found.provider.note, style="dim"))
     if found.provider.name == CUDA:
         tf32 = "on, ONNX Runtime's default" if found.settings["tf32_latency"] else "off"
         device = found.environment["device"] or "CUDA device"
@@ -75,7 +75,7 @@ def counts(found: Comparison) -> Table:
     at = condition_sizes(found.counted_at)
     table.add_column(f"counted at {at}" if at else "", overflow="fold")
     before, after = found.before, found.after
-    _count(table, "nodes", Counted(before.nodes, after.nodes, "of the file, constants left out"))
+    _count(table, "nodes", Counted(before.nodes, after.nodes, "in the file, no constants"))
     _count(table, "depth in layers", Counted(before.depth, after.depth, "longest chain"))
     _count(table, "node dispatches", found.dispatches)
     kernels = (found.kernels_before, found.kernels_after)
@@ -95,7 +95,8 @@ def _count(table: Table, name: str, number: Counted, show: object = None) -> Non
     if number.before and number.after is not None:
         percent = 100 * (number.after - number.before) / number.before
         change = f"{percent:+.0f}%" if number.after != number.before else "="
-    table.add_row(name, *cells, change, Text(number.source, style="dim"))
+    source = number.source.replace("ONNX Runtime", "ORT")
+    table.add_row(name, *cells, change, Text(source, style="dim"))
 
 
 def size(count: int) -> str:
@@ -136,7 +137,7 @@ def _three(number: float) -> str:
 
 
 def latencies(rows: Sequence[LatencyRow]) -> Table:
-    """Single runs and the speed-up over pairs; three lines a condition."""
+    """Single runs, the speed-up over pairs, and the noise floor; three lines a condition."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("latency", no_wrap=True)
     for title in ("p50", "p95", "p99"):
@@ -145,14 +146,16 @@ def latencies(rows: Sequence[LatencyRow]) -> Table:
     for row in rows:
         words, style = SPEEDS[row.verdict]
         found, floor = row.speedup, row.floor
-        table.add_row(Text(condition_label(row.dims, row.threads, row.cuda_graph)))
-        ratio = f"{found.ratio:.2f}x [{found.low:.2f}, {found.high:.2f}] {words}"
-        noise = f"A/A {floor.ratio:.2f}x [{floor.low:.2f}, {floor.high:.2f}], {found.pairs} pairs"
-        if row.processes > 1:
-            noise += f" in {row.processes} processes"
+        label = condition_label(row.dims, row.threads, row.cuda_graph)
+        many = f", {row.processes} processes" if row.processes > 1 else ""
+        ratio = f"{found.ratio:.2f}x [{found.low:.2f}, {found.high:.2f}]"
+        table.add_row(
+            Text(label + many), "", "", "", Text(f"{ratio}, {found.pairs} pairs", style=style)
+        )
+        noise = f"A/A   [{floor.low:.2f}, {floor.high:.2f}]"
         for name, times, text in (
             ("  before", row.before, Text(noise, style="dim")),
-            ("  after", row.after, Text(ratio, style=style)),
+            ("  after", row.after, Text(words, style=style)),
         ):
             cells = [time_text(value) for value in (times.p50_us, times.p95_us, times.p99_us)]
             table.add_row(name, *cells, text)
@@ -189,9 +192,17 @@ def paths(rows: Sequence[PathRow]) -> Table:
             times = [time_text(path.critical_us), time_text(path.nodes_us)]
             cells = [str(path.layers), *times, "-" if wall is None else time_text(wall)]
             table.add_row(name, *cells)
-    table.caption = Text(f"times under the profiler; {rows[0].after.source}", style="dim")
-    table.caption_justify = "left"
     return table
+
+
+def path_note(rows: Sequence[PathRow]) -> Text:
+    """What the times of the nodes are."""
+    source = dict.fromkeys(path.source for row in rows for path in (row.before, row.after))
+    return Text(
+        f"{'; '.join(source)}.\nThe profiler itself adds time to every node: compare these times "
+        "with each other, not with the wall.",
+        style="dim",
+    )
 
 
 def agreement(found: Comparison) -> Text:

@@ -24,7 +24,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One batched group: what it was, how it runs, and its node in the new model."""
+    """One batched group: what it was, how it runs, its node in the new model, and the body it is in."""
 
     op_type: str
     size: int
@@ -32,6 +32,7 @@ class GroupRow:
     form: str
     node: str
     members: tuple[str, ...]
+    body: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -42,6 +43,7 @@ class GroupRow:
             "form": self.form,
             "node": self.node,
             "members": list(self.members),
+            "body": self.body,
         }
 
 

@@ -34,7 +34,7 @@ def draw(
     ascii_only: bool,
     width: int | None,
     after: bool,
-    choose: Choose = "model",
+    choose: Choose = "always",
 ) -> str:
     """Draw a model's circuit: wires as rows, parallel layers as columns, ops as boxes.
 
@@ -44,8 +44,8 @@ def draw(
         ascii_only: Whether text does without box-drawing signs.
         width: Cells of a line of text, or pixels of a picture; by default the terminal's, or 120 cells
             in a file, or 1200 pixels.
-        after: Whether to draw what `optimize` would make of the model; nothing is run for that.
-        choose: What it would batch: what pays by the cost model, or "always" whatever is legal.
+        after: Whether to draw what `optimize` would make of the model instead.
+        choose: How that chooses: "always" is whatever is legal, and the others are as in `optimize`.
 
     Returns:
         The drawing, as text where there is no output to say otherwise.

@@ -16,6 +16,9 @@ SUBSTITUTE = "?"
 _READ = 4096
 """Characters of a name that are looked at: far more than are ever shown."""
 
+_EMOJI = "\U0001f000"
+"""From here on symbols join into others, flags from letters for one, and no two terminals agree on widths."""
+
 _STRUCTURE = frozenset("[]()|#")
 """What the outlines of ASCII drawings are made of."""
 
@@ -23,8 +26,8 @@ _STRUCTURE = frozenset("[]()|#")
 def harmless(text: str, limit: int, ascii_only: bool = False) -> str:
     r"""One line of printable characters, at most `limit` cells wide.
 
-    Control, format, unassigned, private and right-to-left characters become "?", white space becomes
-    one blank, marks that take no cell of their own go.
+    Control, format, unassigned, private and right-to-left characters and emoji become "?", white space
+    becomes one blank, marks that take no cell of their own go.
 
     >>> harmless("a\x1b[31m\n b", 20), harmless("MatMul" * 9, 12), harmless("é", 9, ascii_only=True)
     ('a?[31m b', 'MatMulMatMu…', '?')
@@ -58,9 +61,11 @@ def _printable(char: str, ascii_only: bool) -> str:
     if " " < char <= "~":
         return char
     category = unicodedata.category(char)
-    if category in ("Mn", "Me"):
+    if category in ("Mn", "Me") or not (cell_len(char) or category[0] in "CZ"):
         return ""
     if ascii_only or category[0] in "CZ" or unicodedata.bidirectional(char) in ("R", "AL"):
+        return SUBSTITUTE
+    if char >= _EMOJI and category in ("So", "Sk"):
         return SUBSTITUTE
     return char
 

@@ -35,9 +35,7 @@ def layer_rows(scene: Scene) -> tuple[LayerRow, ...]:
     """A row for each layer; blocks of layers that repeat are given once."""
     rows = _rows(scene)
     numbers: dict[object, int] = {}
-    looks = [
-        numbers.setdefault((r.nodes, r.wires, r.ops, r.became), len(numbers)) for r in rows
-    ]
+    looks = [numbers.setdefault((r.nodes, r.wires, r.ops, r.became), len(numbers)) for r in rows]
     starts = {fold.start: fold for fold in folds(looks)}
     found: list[LayerRow] = []
     at = 0
@@ -68,9 +66,7 @@ def _rows(scene: Scene) -> list[LayerRow]:
     for number, nodes in enumerate(layers):
         wires = {w for k in nodes for w in annotation.wires[k]}
         ops = Counter(graph.nodes[k].op_type for k in nodes)
-        found.append(
-            LayerRow(f"L{number}", len(nodes), len(wires), _counted(ops), fate.of(nodes))
-        )
+        found.append(LayerRow(f"L{number}", len(nodes), len(wires), _counted(ops), fate.of(nodes)))
     return found
 
 

@@ -1,0 +1,244 @@
+"""The report as one page: a file of its own, without scripts, that asks nobody for anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from onnx_sched.plan import Refusal
+from onnx_sched.report import charts, circuit_view
+from onnx_sched.report.codes import CODES
+from onnx_sched.report.curve import curve
+from onnx_sched.report.data import Change, GroupRow, LatencyRow
+from onnx_sched.report.draw_svg import to_svg
+from onnx_sched.report.drawing import Picture
+from onnx_sched.report.harmless import harmless
+from onnx_sched.report.headline import condition, headline
+from onnx_sched.report.layer_table import layer_rows
+from onnx_sched.report.layout import MAX_LAYERS, MAX_WIRES
+from onnx_sched.report.machine import machine
+from onnx_sched.report.scene import ASSUMED, Scene
+from onnx_sched.report.text import VERDICTS, size, speed_words
+
+WIDTH = 1010
+"""Pixels of a circuit: the width of the page's column."""
+
+CIRCUIT = 70_000
+"""Bytes of a circuit; a larger one is drawn up to fewer layers, and says so."""
+
+ROWS, NAMES, NAME = 80, 12, 80
+"""Rows of a table, names in a row, cells of a name that are shown; the rest is counted."""
+
+_ENVIRONMENT = Environment(
+    loader=PackageLoader("onnx_sched.report", "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def to_html(scene: Scene, command: str = "") -> str:
+    """The report as a page.
+
+    Args:
+        scene: The run.
+        command: How it was asked for.
+    """
+    report = scene.report
+    layers = layer_rows(scene)
+    return _ENVIRONMENT.get_template("report.html.j2").render(
+        report=report,
+        changed=scene.after is not None,
+        model=harmless(report.model, 120),
+        head=headline(report),
+        tiles=_tiles(scene),
+        latency=_latency(report.latency),
+        circuits=_circuits(scene),
+        verdict=VERDICTS[report.verdict][0],
+        outputs=[_output(o) for o in report.outputs[:ROWS]],
+        more_outputs=max(0, len(report.outputs) - ROWS),
+        batched=_batched(report.groups)[:ROWS],
+        more_batched=max(0, len(_batched(report.groups)) - ROWS),
+        refusals=_refusals(report.refusals),
+        layers=layers[: 2 * ROWS],
+        more_layers=max(0, len(layers) - 2 * ROWS),
+        memory=_memory(scene),
+        machine=machine(report.provider, report.provider_note),
+        command=harmless(command, 4000),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The first of many names, and how many more there are."""
+
+    shown: tuple[str, ...]
+    more: int
+
+
+def _names(names: Sequence[str]) -> _Names:
+    shown = tuple(harmless(n, NAME) or "?" for n in names[:NAMES])
+    return _Names(shown, max(0, len(names) - NAMES))
+
+
+def _tiles(scene: Scene) -> list[dict[str, str]]:
+    """The numbers that are compared first."""
+    report = scene.report
+    rows = (
+        ("Nodes", report.nodes, False, "in the file"),
+        ("Launches", report.dispatches, False, "per run, after ONNX Runtime's own fusions"),
+        ("Depth", report.depth, False, "parallel layers"),
+        ("Peak memory", report.peak, True, "activations, measured by ONNX Runtime"),
+    )
+    return [_tile(*row) for row in rows if row[1].before is not None and row[1].after is not None]
+
+
+def _tile(title: str, change: Change, is_bytes: bool, below: str) -> dict[str, str]:
+    before, after = change.before or 0, change.after or 0
+    show = size if is_bytes else str
+    percent = f"{100 * (after - before) / before:+.0f}%" if before and after != before else "same"
+    tone = "good" if after < before else "warn" if after > before else "plain"
+    return {
+        "title": title,
+        "before": show(before) if before != after else "",
+        "after": show(after),
+        "percent": percent.replace("-", "\N{MINUS SIGN}"),
+        "tone": tone,
+        "below": below,
+    }
+
+
+def _latency(rows: Sequence[LatencyRow]) -> list[dict[str, Any]]:
+    longest = charts.reach(rows)
+    tones = {"green": "good", "red": "bad", "yellow": "plain"}
+    return [
+        {
+            "condition": harmless(condition(row), 80),
+            "ratio": f"{row.speedup:.2f}x",
+            "interval": f"{row.ci_low:.2f} to {row.ci_high:.2f}",
+            "tone": tones[speed_words(row)[0]],
+            "word": speed_words(row)[1].lower(),
+            "before": _time(row.before_us),
+            "after": _time(row.after_us),
+            "pairs": row.pairs,
+            "bars": Markup(charts.bars(row, longest)),
+        }
+        for row in rows
+    ]
+
+
+def _time(microseconds: float) -> str:
+    """A time for people.
+
+    >>> _time(12.34), _time(2500.0)
+    ('12.3 \N{MICRO SIGN}s', '2.50 ms')
+    """
+    if microseconds < 1000:
+        return f"{microseconds:.1f} \N{MICRO SIGN}s"
+    return f"{microseconds / 1000:.2f} ms"
+
+
+def _circuits(scene: Scene) -> list[dict[str, Any]]:
+    title = "Before" if scene.after is not None else "As it is"
+    pictures = [(title, circuit_view.before(scene.before))]
+    if scene.after is not None:
+        model = scene.after.source.model
+        pictures.append(("After", circuit_view.after(model, scene.before)))
+    return [{"title": title, "svg": Markup(small(p))} for title, p in pictures]
+
+
+def small(picture: Picture, most: int = CIRCUIT) -> str:
+    """A drawing of at most so many bytes: layers at the end, then wires, are left out, and it says so."""
+    layers, wires = MAX_LAYERS, MAX_WIRES
+    svg = to_svg(picture, width=WIDTH, max_layers=layers, max_wires=wires)
+    while len(svg.encode()) > most and (layers > 4 or wires > 4):
+        if layers > 4 and (layers > 24 or wires <= 16):
+            layers = layers * 2 // 3
+        else:
+            wires = wires * 2 // 3
+        svg = to_svg(picture, width=WIDTH, max_layers=layers, max_wires=wires)
+    return svg
+
+
+def _output(row: Any) -> dict[str, str]:
+    def number(value: float | None) -> str:
+        return "\N{EN DASH}" if value is None else f"{value:.1e}" if value else "0"
+
+    return {
+        "name": harmless(row.name, NAME),
+        "bitwise": "yes" if row.bitwise else "no",
+        "abs": number(row.max_abs),
+        "rel": number(row.max_rel),
+        "ulp": "\N{EN DASH}" if row.max_ulp is None else str(row.max_ulp),
+    }
+
+
+def _batched(groups: Sequence[GroupRow]) -> list[dict[str, Any]]:
+    """What became one node; like groups in one row."""
+    counts = Counter((g.op_type, g.size, g.form) for g in groups)
+    first = {(g.op_type, g.size, g.form): g for g in reversed(groups)}
+    return [
+        {
+            "times": count,
+            "size": lanes,
+            "op_type": harmless(op_type, NAME),
+            "form": form,
+            "names": _names(first[op_type, lanes, form].members),
+        }
+        for (op_type, lanes, form), count in counts.items()
+    ]
+
+
+def _refusals(refusals: Sequence[Refusal]) -> list[dict[str, Any]]:
+    """What was left alone: a block for each code, with its reasons."""
+    by_code: dict[str, list[Refusal]] = {}
+    for refusal in refusals:
+        by_code.setdefault(refusal.code, []).append(refusal)
+    found = []
+    for code, given in by_code.items():
+        known = CODES.get(code)
+        found.append(
+            {
+                "code": code,
+                "title": known.title if known else "",
+                "advice": known.advice if known else "",
+                "count": sum(len(r.nodes) for r in given),
+                "reasons": [
+                    {"words": harmless(r.reason, 300), "names": _names(r.nodes)}
+                    for r in given[:ROWS]
+                ],
+                "more": max(0, len(given) - ROWS),
+            }
+        )
+    return found
+
+
+def _memory(scene: Scene) -> dict[str, Any]:
+    """The curves before and after, on one scale."""
+    sizes = scene.sizes()
+    sides = [("before", scene.before)] + ([("after", scene.after)] if scene.after else [])
+    curves = [(side, curve(analysis, sizes, ASSUMED)) for side, analysis in sides]
+    most = max((c.peak for _, c in curves), default=0)
+    shown = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    return {
+        "sizes": harmless(shown, 120) or f"open sizes taken as {ASSUMED}",
+        "source": scene.report.peak_source,
+        "curves": [
+            {
+                "side": side,
+                "peak": size(c.peak),
+                "nodes": len(c.live),
+                "at": c.at + 1,
+                "name": harmless(c.names[c.at], NAME) if c.names else "",
+                "unknown": c.unknown,
+                "svg": Markup(charts.area(c, most, side)),
+            }
+            for side, c in curves
+        ],
+    }
