@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from onnx import GraphProto, NodeProto
+from onnx import GraphProto, NodeProto, TensorProto
 
 from onnx_sched import files
 from onnx_sched.circuit import Circuit
+from onnx_sched.constants import Const
 from onnx_sched.graph import Graph, all_names, captures, view, view_body
 from onnx_sched.passes.normalise import normalise
 from onnx_sched.support import Annotation, annotate
@@ -52,18 +53,26 @@ class Analysis:
         return {**self.outside, **own}
 
 
-def analyse(source: files.Source, *, nonempty: bool = False) -> Analysis:
+def analyse(
+    source: files.Source, *, nonempty: bool = False, fresh: Mapping[str, Const] | None = None
+) -> Analysis:
     """Read a model's structure.
 
     Args:
         source: The model.
         nonempty: A promise that no batch is empty.
+        fresh: Weights that are only placeholders in the model, by name.
 
     Raises:
         ModelError: If its nodes form a cycle.
     """
     graph = view(source.model)
-    values = study(graph, partial(files.constant, source))
+    new = fresh or {}
+
+    def constant(tensor: TensorProto, owner: str) -> Const | None:
+        return new.get(owner) or files.constant(source, tensor, owner)
+
+    values = study(graph, constant)
     circuit = replace(normalise(graph, values), nonempty=nonempty)
     return Analysis(source, graph, values, annotate(graph, values), circuit)
 

@@ -49,6 +49,7 @@ class Body:
 def bodies(analysis: Analysis) -> tuple[Body, ...]:
     """All bodies with at least two nodes, at any depth, outer ones first, in the file's order."""
     found: list[Body] = []
+    labels: set[str] = set()
     todo: list[tuple[tuple[Place, ...], str, Analysis]] = [((), "", analysis)]
     while todo:
         path, label, outer = todo.pop(0)
@@ -59,6 +60,9 @@ def bodies(analysis: Analysis) -> tuple[Body, ...]:
                 where = f"{node_label(outer.graph, k)}/{place.attribute}"
                 where = f"{where}[{place.index}]" if place.index else where
                 where = f"{label}/{where}" if label else where
+                while where in labels:  # nodes may share a name
+                    where = f"{where} at {place.output}"
+                labels.add(where)
                 body = Body((*path, place), where, analyse_body(outer, node, graph, where))
                 found.append(body)
                 todo.append((body.path, body.label, body.analysis))

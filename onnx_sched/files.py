@@ -218,8 +218,14 @@ NUMPY_TYPES: dict[int, np.dtype[Any]] = {
 """Element types that a pass may read and stack.  bfloat16 travels as its bits (see `constant`)."""
 
 
-def constant(source: Source, tensor: TensorProto) -> Const | None:
-    """An initializer as a `Const`; None for element types that passes leave alone."""
+def constant(source: Source, tensor: TensorProto, owner: str | None = None) -> Const | None:
+    """A tensor as a `Const`; None for element types that passes leave alone.
+
+    Args:
+        source: The model that it is in.
+        tensor: The tensor.
+        owner: A name that no other tensor of the model has; its own if not given.
+    """
     shape, kind = tuple(tensor.dims), tensor.data_type
     dtype = NUMPY_TYPES.get(kind)
     if kind == TensorProto.BFLOAT16:
@@ -241,7 +247,8 @@ def constant(source: Source, tensor: TensorProto) -> Const | None:
         return Const(shape, kind, dtype, key, mapped)
     if tensor_bytes(tensor) <= INLINE:
         return from_array(numpy_helper.to_array(tensor), kind)
-    return Const(shape, kind, dtype, ("init", tensor.name), lambda: numpy_helper.to_array(tensor))
+    held = ("held", tensor.name if owner is None else owner)
+    return Const(shape, kind, dtype, held, lambda: numpy_helper.to_array(tensor))
 
 
 @contextlib.contextmanager

@@ -74,17 +74,12 @@ class Result:
         """The resulting model, in the form in which the original was given."""
         return self._convert(self.proto) if self._convert else self.proto
 
-    def scene(self, written: Path | None = None) -> Scene:
-        """The run as pictures and tables need it: both circuits, and what was decided.
-
-        Args:
-            written: Where the new model was saved, if it was: weights are then not copied.
-        """
+    def scene(self) -> Scene:
+        """The run as pictures and tables need it: both circuits, and what was decided."""
         before = self._analysis or analyse(self._source, nonempty=self._nonempty)
         after = None
-        if self.changed:
-            source = files.read(written) if written else files.Source(self.proto, None)
-            after = analyse(source)
+        if self.changed:  # no weight is copied, however large
+            after = analyse(files.Source(self._skeleton, self._source.path), fresh=self._fresh)
         return Scene(self.report, self.plan, before, after, self._shapes)
 
     def save_plan(self, path: Path | str) -> None:

@@ -54,6 +54,10 @@ class Values:
         return value.shape if value else None
 
 
+Constant = Callable[[TensorProto, str], Const | None]
+"""Gives a tensor's constant without reading its numbers, by the tensor and a name that no other one has;
+None if it cannot be one (an element type that numpy has no room for)."""
+
 Attributes = tuple[tuple[str, Hashable], ...]
 
 
@@ -89,7 +93,7 @@ def seen_from(values: Values, names: Iterable[str]) -> Values:
 
 def study(
     graph: Graph,
-    constant: Callable[[TensorProto], Const | None],
+    constant: Constant,
     outer: Values | None = None,
     space: str = "",
 ) -> Values:
@@ -97,10 +101,9 @@ def study(
 
     Args:
         graph: The graph.
-        constant: Gives an initializer's constant without reading its numbers; None if it cannot be
-            one (an element type that numpy has no room for).
+        constant: Gives the constants of initializers and of Constant nodes.
         outer: What is known about values from outside; the graph's own go first.
-        space: Prefix for the names of sizes that the graph's inputs declare.
+        space: Prefix that sets the graph's sizes and tensors apart from those of other graphs.
     """
     values = outer or Values()
     own = [v.name for v in (*graph.proto.input, *graph.proto.initializer)]
@@ -111,7 +114,7 @@ def study(
     for tensor in graph.proto.initializer:
         values.types[tensor.name] = ValueType(tensor.data_type, tuple(tensor.dims))
     for name, tensor in graph.constants.items():
-        const = constant(tensor)
+        const = constant(tensor, space + name)
         if const is not None:
             _learn(values, name, const)
     for value in graph.proto.input:
@@ -123,7 +126,7 @@ def study(
     seen: dict[Hashable, NodeProto] = {}
     blocks = Blocks()
     for node in graph.nodes:
-        _visit(graph, node, values, infer, seen, blocks, constant)
+        _visit(graph, node, values, infer, seen, blocks, constant, space)
     return values
 
 
@@ -151,11 +154,12 @@ def _visit(
     infer: Inference,
     seen: dict[Hashable, NodeProto],
     blocks: Blocks,
-    constant: Callable[[TensorProto], Const | None],
+    constant: Constant,
+    space: str,
 ) -> None:
     domain = domain_of(node)
     if domain == "" and node.op_type == "Constant":
-        const = _constant_node(node, constant)
+        const = _constant_node(node, constant, space)
         if const is not None:
             _learn(values, node.output[0], const)
         return
@@ -210,13 +214,11 @@ def _renamed(node: NodeProto, names: Sequence[str]) -> NodeProto:
     return copy
 
 
-def _constant_node(
-    node: NodeProto, constant: Callable[[TensorProto], Const | None]
-) -> Const | None:
+def _constant_node(node: NodeProto, constant: Constant, space: str) -> Const | None:
     """The constant that a Constant node makes, whichever of its attributes says so."""
     for a in node.attribute:
         if a.name == "value":
-            return constant(a.t)
+            return constant(a.t, space + node.output[0])
         if a.name in ("value_float", "value_floats"):
             array = np.array(a.f if a.name == "value_float" else list(a.floats), np.float32)
             return from_array(array, TensorProto.FLOAT)

@@ -306,7 +306,9 @@ BINARY = [
         Example(kind, _both(kind), {}, EVERY, (int(since), 21), "bool")
         for kind, _, since in (item.partition(":") for item in ORDERED)
     ),
-    Example("Equal", "f@ = Floor(a@) g@ = Floor(b@) y@ = Equal(f@, g@)", {}, EVERY, (11, 21), "bool"),
+    Example(
+        "Equal", "f@ = Floor(a@) g@ = Floor(b@) y@ = Equal(f@, g@)", {}, EVERY, (11, 21), "bool"
+    ),
     *(
         Example(kind, f"{MASKS}y@ = {kind}(c@, d@)", NULL, EVERY, (int(since), 21), "bool")
         for kind, _, since in (item.partition(":") for item in LOGICAL)
@@ -324,7 +326,7 @@ BINARY = [
     ),
     Example(
         "BitShift",
-        "h@ = Abs(a@) k@ = Mul(h@, ten) s@ = Cast<to=12>(k@) y@ = BitShift<direction=\"LEFT\">(s@, c@)",
+        'h@ = Abs(a@) k@ = Mul(h@, ten) s@ = Cast<to=12>(k@) y@ = BitShift<direction="LEFT">(s@, c@)',
         {"ten": number(10.0), "c@": array(lambda k: np.array([k, 1, 2, 3], np.uint32))},
         ROWS,
         (11, 21),
@@ -354,7 +356,13 @@ BINARY = [
         (9, 21),
     ),
     Example("Clip", "y@ = Clip<min=-0.3, max=0.4>(a@)", {}, EVERY, (7,)),
-    Example("Clip", "y@ = Clip(a@, low, high)", {"low": number(-0.3), "high": number(0.4)}, EVERY, (11, 21)),
+    Example(
+        "Clip",
+        "y@ = Clip(a@, low, high)",
+        {"low": number(-0.3), "high": number(0.4)},
+        EVERY,
+        (11, 21),
+    ),
     Example("Clip", "y@ = Clip(a@, , high)", {"high": number(0.4)}, EVERY, (12, 21)),
 ]
 
@@ -408,7 +416,9 @@ ALONG = [
         for kind in ("ArgMax", "ArgMin")
         for axis, keep in ((-1, 0), (1, 1))
     ),
-    Example("Split", "q@, r@ = Split<axis=-1, split=[1, 3]>(a@) y@ = Mul(q@, r@)", {}, ROWS, (7, 11)),
+    Example(
+        "Split", "q@, r@ = Split<axis=-1, split=[1, 3]>(a@) y@ = Mul(q@, r@)", {}, ROWS, (7, 11)
+    ),
     Example(
         "Split",
         "q@, r@ = Split<axis=1>(a@, two) y@ = Sub(q@, r@)",
@@ -416,7 +426,9 @@ ALONG = [
         (*FLAT, *IMAGES),
         (13, 21),
     ),
-    Example("Slice", "r@ = Slice<starts=[1], ends=[3], axes=[-1]>(a@) y@ = Neg(r@)", {}, ROWS, (7, 9)),
+    Example(
+        "Slice", "r@ = Slice<starts=[1], ends=[3], axes=[-1]>(a@) y@ = Neg(r@)", {}, ROWS, (7, 9)
+    ),
     Example(
         "Slice",
         "r@ = Slice(a@, start, end, axis) y@ = Neg(r@)",
@@ -451,9 +463,30 @@ ALONG = [
 
 MOVED = [
     Example("Unsqueeze", "r@ = Unsqueeze<axes=[1]>(a@) y@ = Neg(r@)", {}, EVERY, (7, 11), after=0),
-    Example("Unsqueeze", "r@ = Unsqueeze(a@, axis) y@ = Neg(r@)", {"axis": whole(-1)}, EVERY, (13, 21), after=0),
-    Example("Unsqueeze", "r@ = Unsqueeze(a@, axis) y@ = Neg(r@)", {"axis": whole(0, 2)}, EVERY, (13, 21), after=0),
-    Example("Squeeze", "m@ = ReduceMax<axes=[1]>(a@) r@ = Squeeze<axes=[1]>(m@) y@ = Neg(r@)", {}, EVERY, (7, 11), after=0),
+    Example(
+        "Unsqueeze",
+        "r@ = Unsqueeze(a@, axis) y@ = Neg(r@)",
+        {"axis": whole(-1)},
+        EVERY,
+        (13, 21),
+        after=0,
+    ),
+    Example(
+        "Unsqueeze",
+        "r@ = Unsqueeze(a@, axis) y@ = Neg(r@)",
+        {"axis": whole(0, 2)},
+        EVERY,
+        (13, 21),
+        after=0,
+    ),
+    Example(
+        "Squeeze",
+        "m@ = ReduceMax<axes=[1]>(a@) r@ = Squeeze<axes=[1]>(m@) y@ = Neg(r@)",
+        {},
+        EVERY,
+        (7, 11),
+        after=0,
+    ),
     Example(
         "Squeeze",
         "m@ = ReduceMax<axes=[-1]>(a@) r@ = Squeeze(m@, axis) y@ = Neg(r@)",
@@ -472,18 +505,56 @@ MOVED = [
     ),
     Example("Transpose", "r@ = Transpose<perm=[1,0]>(a@) y@ = Neg(r@)", {}, FLAT, (7, 21), after=0),
     Example("Transpose", "r@ = Transpose(a@) y@ = Neg(r@)", {}, EVERY, (7, 21), after=0),
-    Example("Transpose", "r@ = Transpose<perm=[0,2,1]>(a@) y@ = Neg(r@)", {}, DEEP, (7, 21), after=0),
-    Example("Transpose", "r@ = Transpose<perm=[0,2,3,1]>(a@) y@ = Neg(r@)", {}, IMAGES, (7, 21), after=0),
-    Example("Reshape", "r@ = Reshape(a@, to) y@ = Neg(r@)", {"to": whole(-1, 2, 2)}, FLAT, (7, 21), after=0),
-    Example("Reshape", "r@ = Reshape(a@, to) y@ = Neg(r@)", {"to": whole(0, 0, 2, 2)}, DEEP, (7, 21), after=0),
-    Example("Reshape", "r@ = Reshape(a@, to) y@ = Neg(r@)", {"to": whole(-1, 4)}, DEEP, (7, 21), after=0),
+    Example(
+        "Transpose", "r@ = Transpose<perm=[0,2,1]>(a@) y@ = Neg(r@)", {}, DEEP, (7, 21), after=0
+    ),
+    Example(
+        "Transpose", "r@ = Transpose<perm=[0,2,3,1]>(a@) y@ = Neg(r@)", {}, IMAGES, (7, 21), after=0
+    ),
+    Example(
+        "Reshape",
+        "r@ = Reshape(a@, to) y@ = Neg(r@)",
+        {"to": whole(-1, 2, 2)},
+        FLAT,
+        (7, 21),
+        after=0,
+    ),
+    Example(
+        "Reshape",
+        "r@ = Reshape(a@, to) y@ = Neg(r@)",
+        {"to": whole(0, 0, 2, 2)},
+        DEEP,
+        (7, 21),
+        after=0,
+    ),
+    Example(
+        "Reshape", "r@ = Reshape(a@, to) y@ = Neg(r@)", {"to": whole(-1, 4)}, DEEP, (7, 21), after=0
+    ),
     Example("Reshape", "r@ = Reshape(a@, to) y@ = Neg(r@)", {"to": whole(0, -1)}, DEEP, (13, 21)),
     Example("Flatten", "r@ = Flatten<axis=1>(a@) y@ = Neg(r@)", {}, IMAGES, (9, 21), after=0),
     Example("Flatten", "r@ = Flatten<axis=2>(a@) y@ = Neg(r@)", {}, DEEP, (9, 21), after=0),
-    Example("Expand", "m@ = ReduceMax<axes=[1]>(a@) y@ = Expand(m@, to)", {"to": whole(1, 6)}, FLAT, (9, 13)),
+    Example(
+        "Expand",
+        "m@ = ReduceMax<axes=[1]>(a@) y@ = Expand(m@, to)",
+        {"to": whole(1, 6)},
+        FLAT,
+        (9, 13),
+    ),
     Example("Expand", "y@ = Expand(a@, to)", {"to": whole(2, 1, 4)}, FLAT, (9, 21)),
-    Example("Gather", "r@ = Gather<axis=-1>(a@, at) y@ = Neg(r@)", {"at": whole(2, 0)}, EVERY, (7, 13, 21)),
-    Example("Gather", "r@ = Gather<axis=1>(a@, at) y@ = Neg(r@)", {"at": entry(2)}, (*FLAT, *IMAGES), (7, 21)),
+    Example(
+        "Gather",
+        "r@ = Gather<axis=-1>(a@, at) y@ = Neg(r@)",
+        {"at": whole(2, 0)},
+        EVERY,
+        (7, 13, 21),
+    ),
+    Example(
+        "Gather",
+        "r@ = Gather<axis=1>(a@, at) y@ = Neg(r@)",
+        {"at": entry(2)},
+        (*FLAT, *IMAGES),
+        (7, 21),
+    ),
     Example(
         "Gather",
         "r@ = Gather<axis=1>(a@, at) y@ = Neg(r@)",
@@ -535,11 +606,36 @@ NORMS = [
 # -- products, convolutions, lookups ----------------------------------------------------------------
 
 PRODUCTS = [
-    Example("Linear", "y@ = Identity(a@)", {}, ("rows", "rows3", "wide", "wide3"), (7, 13, 21), op_type="MatMul"),
-    Example("Linear", "y@ = MatMul(a@, u@)", {"u@": floats(4, 3)}, ROWS, (7, 13, 21), op_type="MatMul"),
-    Example("Linear", "y@ = Gemm<alpha=0.5, beta=2.0, transB=1>(a@, u@, c@)", {"u@": floats(3, 4), "c@": floats(3)}, FLAT, (7, 11, 21), op_type="MatMul"),
-    Example("Linear", "y@ = Gemm(a@, u, c@)", {"u": floats(4, 3), "c@": floats(1)}, FLAT, (9, 21), op_type="MatMul"),
-    Example("MatMul", "t@ = Transpose<perm=[0,2,1]>(b@) y@ = MatMul(a@, t@)", {}, DEEP, (7, 13, 21)),
+    Example(
+        "Linear",
+        "y@ = Identity(a@)",
+        {},
+        ("rows", "rows3", "wide", "wide3"),
+        (7, 13, 21),
+        op_type="MatMul",
+    ),
+    Example(
+        "Linear", "y@ = MatMul(a@, u@)", {"u@": floats(4, 3)}, ROWS, (7, 13, 21), op_type="MatMul"
+    ),
+    Example(
+        "Linear",
+        "y@ = Gemm<alpha=0.5, beta=2.0, transB=1>(a@, u@, c@)",
+        {"u@": floats(3, 4), "c@": floats(3)},
+        FLAT,
+        (7, 11, 21),
+        op_type="MatMul",
+    ),
+    Example(
+        "Linear",
+        "y@ = Gemm(a@, u, c@)",
+        {"u": floats(4, 3), "c@": floats(1)},
+        FLAT,
+        (9, 21),
+        op_type="MatMul",
+    ),
+    Example(
+        "MatMul", "t@ = Transpose<perm=[0,2,1]>(b@) y@ = MatMul(a@, t@)", {}, DEEP, (7, 13, 21)
+    ),
     Example("MatMul", "y@ = MatMul(a@, z)", {}, ROWS, (7, 21), inputs="float[4,3] z"),
     Example("MatMul", "y@ = MatMul(z, a@)", {}, FLAT, (13, 21), inputs="float[2,3,N] z"),
     Example("MatMul", "y@ = MatMul(a@, u@)", {"u@": floats(2, 4, 3)}, FLAT, (13, 21)),
@@ -548,11 +644,38 @@ PRODUCTS = [
 ]
 
 CONVOLUTIONS = [
-    Example("Conv", "y@ = Conv<pads=[1,1,1,1]>(a@, u@, c@)", {"u@": floats(2, 4, 3, 3), "c@": floats(2)}, IMAGES, (7, 11, 21)),
-    Example("Conv", "y@ = Conv<group=2, strides=[2,1], dilations=[1,2], auto_pad=\"SAME_UPPER\">(a@, u@)", {"u@": floats(6, 2, 2, 2)}, IMAGES, (11, 21)),
-    Example("Conv", "y@ = Conv(q, u@)", {"u@": floats(2, 3, 1)}, ("rows",), (7, 21), inputs="float[N,3,7] q"),
-    Example("AveragePool", "y@ = AveragePool<kernel_shape=[2,2], pads=[0,1,1,0], count_include_pad=1>(a@)", {}, IMAGES, (7, 11, 21)),
-    Example("MaxPool", "y@ = MaxPool<kernel_shape=[3,2], strides=[2,1]>(a@)", {}, IMAGES, (7, 12, 21)),
+    Example(
+        "Conv",
+        "y@ = Conv<pads=[1,1,1,1]>(a@, u@, c@)",
+        {"u@": floats(2, 4, 3, 3), "c@": floats(2)},
+        IMAGES,
+        (7, 11, 21),
+    ),
+    Example(
+        "Conv",
+        'y@ = Conv<group=2, strides=[2,1], dilations=[1,2], auto_pad="SAME_UPPER">(a@, u@)',
+        {"u@": floats(6, 2, 2, 2)},
+        IMAGES,
+        (11, 21),
+    ),
+    Example(
+        "Conv",
+        "y@ = Conv(q, u@)",
+        {"u@": floats(2, 3, 1)},
+        ("rows",),
+        (7, 21),
+        inputs="float[N,3,7] q",
+    ),
+    Example(
+        "AveragePool",
+        "y@ = AveragePool<kernel_shape=[2,2], pads=[0,1,1,0], count_include_pad=1>(a@)",
+        {},
+        IMAGES,
+        (7, 11, 21),
+    ),
+    Example(
+        "MaxPool", "y@ = MaxPool<kernel_shape=[3,2], strides=[2,1]>(a@)", {}, IMAGES, (7, 12, 21)
+    ),
     Example("LpPool", "y@ = LpPool<kernel_shape=[2,2], p=1>(a@)", {}, IMAGES, (7, 11, 21)),
     Example("GlobalAveragePool", "y@ = GlobalAveragePool(a@)", {}, IMAGES, (7, 21)),
     Example("GlobalMaxPool", "y@ = GlobalMaxPool(a@)", {}, IMAGES, (7, 21)),
@@ -562,10 +685,39 @@ CONVOLUTIONS = [
 INDEX = "h@ = Abs(a@) l@ = Clip(h@, , top) n@ = Cast<to=7>(l@) "
 
 LOOKUPS = [
-    Example("Embedding", INDEX + "r@ = Gather(t@, n@) y@ = Neg(r@)", {"top": number(4.0), "t@": floats(5, 3)}, EVERY, (12, 13, 21), op_type="GatherND"),
-    Example("Embedding", INDEX.replace("7", "6") + "r@ = Gather(t@, n@) y@ = Neg(r@)", {"top": number(4.0), "t@": floats(5, 3)}, ("rows", "rows3"), (12, 21), op_type="GatherND"),
-    Example("Embedding", INDEX + "r@ = Gather(t, n@) y@ = Neg(r@)", {"top": number(4.0), "t": floats(5, 3)}, EVERY, (12, 21), op_type="Gather"),
-    Example("Embedding", "r@ = Gather(t@, q) y@ = Neg(r@)", {"t@": floats(5, 3)}, ("rows",), (12, 21), op_type="Gather", inputs="int64[N,S] q"),
+    Example(
+        "Embedding",
+        INDEX + "r@ = Gather(t@, n@) y@ = Neg(r@)",
+        {"top": number(4.0), "t@": floats(5, 3)},
+        EVERY,
+        (12, 13, 21),
+        op_type="GatherND",
+    ),
+    Example(
+        "Embedding",
+        INDEX.replace("7", "6") + "r@ = Gather(t@, n@) y@ = Neg(r@)",
+        {"top": number(4.0), "t@": floats(5, 3)},
+        ("rows", "rows3"),
+        (12, 21),
+        op_type="GatherND",
+    ),
+    Example(
+        "Embedding",
+        INDEX + "r@ = Gather(t, n@) y@ = Neg(r@)",
+        {"top": number(4.0), "t": floats(5, 3)},
+        EVERY,
+        (12, 21),
+        op_type="Gather",
+    ),
+    Example(
+        "Embedding",
+        "r@ = Gather(t@, q) y@ = Neg(r@)",
+        {"t@": floats(5, 3)},
+        ("rows",),
+        (12, 21),
+        op_type="Gather",
+        inputs="int64[N,S] q",
+    ),
 ]
 
 EXAMPLES: tuple[Example, ...] = (

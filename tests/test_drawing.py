@@ -21,7 +21,7 @@ from rich.cells import cell_len
 
 import onnx_sched
 from onnx_sched import files
-from onnx_sched.analysis import analyse
+from onnx_sched.analysis import Analysis, analyse
 from onnx_sched.errors import SchedError, UsageError
 from onnx_sched.report import circuit_view, folding, harmless
 from onnx_sched.report.circuit_view import after, before, lanes_of
@@ -374,8 +374,12 @@ def rewritten(notes: list[tuple[str, str | None]]) -> ModelProto:
     return whole(nodes, f"v{len(notes) - 1}", [weight])
 
 
+def analysed(model: ModelProto) -> Analysis:
+    return analyse(files.Source(model, None))
+
+
 def picture_of(model: ModelProto) -> Picture:
-    return before(analyse(files.Source(model, None)))
+    return before(analysed(model))
 
 
 def test_before() -> None:
@@ -429,7 +433,7 @@ def test_batched_nodes_are_marked() -> None:
             ("Neg", None),
         ]
     )
-    found = [(b.label, b.kind, b.lanes) for b in after(model).boxes]
+    found = [(b.label, b.kind, b.lanes) for b in after(analysed(model)).boxes]
     assert found == [
         ("Flatten", "op", 1),
         ("MatMul", "batched", 3),
@@ -437,13 +441,13 @@ def test_batched_nodes_are_marked() -> None:
         ("Transpose", "batched", 2),
         ("Neg", "op", 1),
     ]
-    assert after(model).boxes[2].names == ("n2", "a", "b")
+    assert after(analysed(model)).boxes[2].names == ("n2", "a", "b")
 
 
 @pytest.mark.parametrize("note", ["", "[", "7", '{"a": 1}', "[1, 2]", "[" * 100_000, "[]"])
 def test_a_broken_note_marks_nothing(note: str) -> None:
     """A note that is no list of names is somebody else's: the node is drawn as it is."""
-    (box,) = after(rewritten([("Relu", note)])).boxes
+    (box,) = after(analysed(rewritten([("Relu", note)]))).boxes
     assert (box.kind, box.lanes) == ("op", 1)
 
 
@@ -461,7 +465,8 @@ def test_lanes_with_and_without_the_original() -> None:
     """In the grouped MLP every batched node stands for its 4 groups, whether or not the original is there."""
     path = MODELS / "grouped_mlp.onnx"
     model = onnx_sched.optimize(path, choose="always", check=False).proto
-    for picture in (after(model), after(model, analyse(files.read(path)))):
+    seen = analysed(model)
+    for picture in (after(seen), after(seen, analyse(files.read(path)))):
         assert {b.lanes for b in picture.boxes if b.kind == "batched"} == {4}
 
 
@@ -534,7 +539,10 @@ def golden() -> dict[str, str]:
         path = MODELS / f"{name}.onnx"
         analysis = analyse(files.read(path))
         model = onnx_sched.optimize(path, choose="always", check=False).proto
-        for when, picture in (("before", before(analysis)), ("after", after(model, analysis))):
+        for when, picture in (
+            ("before", before(analysis)),
+            ("after", after(analysed(model), analysis)),
+        ):
             drawings[f"{name}.{when}.txt"] = to_text(picture, width=140)
             drawings[f"{name}.{when}.80.txt"] = to_text(picture, width=80)
             drawings[f"{name}.{when}.ascii.txt"] = to_text(picture, width=140, ascii_only=True)

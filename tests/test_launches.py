@@ -95,7 +95,7 @@ def fake_cupti(device: Device, *, error: str = "") -> ModuleType:
 
 def install(monkeypatch: pytest.MonkeyPatch, name: str, module: ModuleType | None) -> None:
     """Put a module where `import` finds it, or nothing where it finds nothing."""
-    monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, name, module)
 
 
 def test_on_the_cpu_there_is_no_number(device: Device) -> None:
@@ -154,15 +154,9 @@ def test_an_error_of_cupti_is_a_reason(device: Device, monkeypatch: pytest.Monke
 
 def test_uneven_runs_are_said_to_be_a_mean(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where runs differ, the number is a mean and says so."""
-    monkeypatch.setattr(Device, "kernels", property(lambda self: ["gemm"] * (self.runs * 2 + 1)))
-    torch: Any = fake_torch(device)
-
-    def first_run_extra() -> None:
-        device()
-
     monkeypatch.setattr(Device, "kernels", property(lambda self: _uneven(self.runs)))
-    install(monkeypatch, "torch", torch)
-    found = count_kernels(first_run_extra, CUDA)
+    install(monkeypatch, "torch", fake_torch(device))
+    found = count_kernels(device, CUDA)
     assert found.count == 2
     assert f"mean of {RUNS} runs" in found.source
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -25,5 +26,18 @@ def draw(
     """Draw MODEL: wires as rows, parallel layers as columns, nodes as boxes."""
     from onnx_sched.report.draw_command import draw as drawn
 
-    text = drawn(model, output=output, ascii_only=ascii_only, width=width, after=after)
-    click.echo(text)
+    plain = ascii_only or not _draws_lines()
+    text = drawn(model, output=output, ascii_only=plain, width=width, after=after)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        click.echo(f"wrote {output}")
+
+
+def _draws_lines() -> bool:
+    """Whether the terminal's encoding has the characters of which boxes are made."""
+    try:
+        "┌▐…".encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True

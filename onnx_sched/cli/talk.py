@@ -145,3 +145,10 @@ def progress() -> Progress:
 
 def _is_terminal(stream: TextIO) -> bool:
     return stream.isatty()
+
+
+def done(told: Progress) -> None:
+    """Take the line of a progress away, before results are printed."""
+    close = getattr(told, "close", None)
+    if close is not None:
+        close()

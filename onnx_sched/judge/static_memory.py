@@ -111,7 +111,9 @@ def _skeleton(model: ModelProto) -> ModelProto:
     bare.graph.name = graph.name or "graph"
     bare.graph.node.extend(graph.node)
     bare.graph.input.extend(graph.input)
-    bare.graph.output.extend(graph.output)
+    fed = {value.name for value in graph.input}
+    # An input that is an output, too, would still say what it was before it was bound.
+    bare.graph.output.extend(value for value in graph.output if value.name not in fed)
     for tensor in graph.initializer:
         if tensor.ByteSize() <= _SMALL and tensor.data_location != TensorProto.EXTERNAL:
             bare.graph.initializer.append(tensor)

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from onnx_sched.circuit import Circuit, Unit
+from onnx_sched.circuit import Circuit, Operand, Unit
 from onnx_sched.constants import Array, Const, concat
-from onnx_sched.passes.operands import has, in_front, one, own_consts
+from onnx_sched.passes.operands import apiece, has, in_front, one, own_consts
 from onnx_sched.passes.products import biases_like
 from onnx_sched.passes.rule import Batch, Rule, Table, laid_const
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import Bulk, lead, packed
+from onnx_sched.stacking import Bulk, flat, lead, packed, steps
 
 BYTES = frozenset({TensorProto.INT8, TensorProto.UINT8})
 
@@ -87,18 +87,30 @@ def matmul(batch: Batch) -> None:
                 names[k] = _equal(batch, k) or _columns(batch, k, weight.shape[1])
         batch.put_side_by_side(rank - 1, batch.make(batch.unit.kind, names)[0])
         return
-    names[0] = in_front(batch, 0, rank)
+    layout, raised = lead(rank), rank
+    if _flattens(batch, weight):
+        layout, raised = flat(rank), 2
+        names[0] = apiece(batch, 0, layout)
+    else:
+        names[0] = in_front(batch, 0, rank)
     given = [k for k in places.own if has(batch, k)]
     equal = {k: _equal(batch, k) for k in given}
     if all(equal.values()):
-        names[places.weight] = in_front(batch, places.weight, rank)
+        names[places.weight] = in_front(batch, places.weight, raised)
         for k in given:
             names[k] = equal[k] or ""
     else:
-        names[places.weight] = _apiece(batch, places.weight, rank)
+        names[places.weight] = _apiece(batch, places.weight, raised)
         for k in given:
-            names[k] = equal[k] or _planes(batch, k, places.weight, rank)
-    batch.put(lead(rank), batch.make(batch.unit.kind, names)[0])
+            names[k] = equal[k] or _planes(batch, k, places.weight, raised)
+    batch.put(layout, batch.make(batch.unit.kind, names)[0])
+
+
+def _flattens(batch: Batch, weight: Operand) -> bool:
+    """Whether all rows of a lane can lie on one axis: one matrix a lane, and sizes that are found again."""
+    rank = len(batch.out_bulk().shape)
+    plain = isinstance(weight, Const) and weight.rank == 2 and batch.lanes(0) is not None
+    return rank > 2 and plain and steps(batch.out_bulk(), flat(rank), lead(rank)) is not None
 
 
 def _shared(batch: Batch, places: Places) -> list[str]:

@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
-from onnx_sched import files
-from onnx_sched.analysis import Analysis, analyse
+from onnx_sched.analysis import Analysis
 from onnx_sched.circuit import Circuit, node_label
 from onnx_sched.cost import MOVES, VIEWS
 from onnx_sched.passes.rewrite import MEMBERS
@@ -23,17 +22,13 @@ def before(analysis: Analysis) -> Picture:
     return _picture(analysis, _title(analysis), None)
 
 
-def after(model: ModelProto, original: Analysis | None = None) -> Picture:
+def after(analysis: Analysis, original: Analysis | None = None) -> Picture:
     """The circuit of a rewritten model.
 
     Args:
-        model: As the rewriting left it, with the members of each batched node in its metadata.
+        analysis: As the rewriting left it, with the members of each batched node in its metadata.
         original: What it was made from: then the `xN` of batched nodes is known, not guessed.
-
-    Raises:
-        ModelError: If its nodes form a cycle.
     """
-    analysis = analyse(files.Source(model, None))
     title = _title(analysis)
     if original is not None:
         old, new = len(original.annotation.ops), len(analysis.annotation.ops)

@@ -93,8 +93,8 @@ def _view(model: Path, choose: Choose | None) -> Picture:
     original = analyse(files.read(model))
     if choose is None:
         return before(original)
-    result = pipeline.optimize(model, Options(choose=choose, check=False))
-    if result.changed:
-        return after_view(result.proto, original)
+    scene = pipeline.optimize(model, Options(choose=choose, check=False)).scene()
+    if scene.after is not None:
+        return after_view(scene.after, original)
     picture = before(original)
     return replace(picture, title=f"{picture.title} (left as it is)")

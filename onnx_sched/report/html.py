@@ -148,8 +148,7 @@ def _circuits(scene: Scene) -> list[dict[str, Any]]:
     title = "Before" if scene.after is not None else "As it is"
     pictures = [(title, circuit_view.before(scene.before))]
     if scene.after is not None:
-        model = scene.after.source.model
-        pictures.append(("After", circuit_view.after(model, scene.before)))
+        pictures.append(("After", circuit_view.after(scene.after, scene.before)))
     return [{"title": title, "svg": Markup(small(p))} for title, p in pictures]
 
 

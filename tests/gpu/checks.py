@@ -1,4 +1,4 @@
-"""What must hold for a model and its optimised form, on any provider: so the checks can be tried on the CPU."""
+"""What must hold for a model and its optimised form, on any provider: thus tried on the CPU, too."""
 
 from __future__ import annotations
 

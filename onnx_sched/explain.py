@@ -1,0 +1,253 @@
+"""Why this node: what would become of one node if all were batched that is legal, and if nothing, why.
+
+Nothing is run for it: structure alone decides here.  What is legal may still be slower; that is for
+`optimize` to measure.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from onnx_sched.analysis import Analysis
+from onnx_sched.bodies import bodies
+from onnx_sched.circuit import Circuit, Unit, node_label
+from onnx_sched.errors import UsageError
+from onnx_sched.find import reductions, regions
+from onnx_sched.near import Near, nearest
+from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
+from onnx_sched.passes.rules import rule_for
+from onnx_sched.payoff import idle_regions
+from onnx_sched.plan import Group, Plan
+from onnx_sched.planner import Draft, best_groups, modelled_plan, of_region
+from onnx_sched.refusals import is_batched, why
+
+Skip = Callable[[Unit], bool]
+Outcome = Literal["batched", "summed", "layout", "kept", "constant", "renamed", "unused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What becomes of one node, and why.
+
+    Attributes:
+        node, op_type: Which node.
+        inside: The body of an If, Loop or Scan that it stands in; empty for the main graph.
+        layer, wires: Its place in the annotation; layer -1 for constants.
+        outcome: "batched"; "summed" as a term's Add of a sum over lanes; "layout" for a node that gives
+            way to a change of layout; "kept" as it is; "constant", "renamed" or "unused" for one that
+            does no work of its own.
+        sentence: The same in words.
+        lane, form, members, becomes: Of a batched node: its lane from 0, how the group is run, one node
+            of each lane, and the new nodes.
+        region: The groups that follow each other along the same wires, in words.
+        code, reason: Of a node that is kept: why; the code may be empty where nothing speaks against it.
+        near: The most alike others, and what tells them apart.
+    """
+
+    node: str
+    op_type: str
+    inside: str
+    layer: int
+    wires: tuple[int, ...]
+    outcome: Outcome
+    sentence: str
+    lane: int = 0
+    form: str = ""
+    members: tuple[str, ...] = ()
+    becomes: tuple[str, ...] = ()
+    region: tuple[str, ...] = ()
+    code: str = ""
+    reason: str = ""
+    near: tuple[Near, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def explain(analysis: Analysis, name: str, skips: Callable[[Circuit], Skip]) -> Explanation:
+    """Explain a node.
+
+    Args:
+        analysis: The model.
+        name: The node's name, or one of its outputs.
+        skips: Gives the test of whether a unit must stay as it is, for the main graph or a body.
+
+    Raises:
+        UsageError: If there is no such node; it says which are close.
+    """
+    places = [("", analysis), *((b.label, b.analysis) for b in bodies(analysis))]
+    for inside, place in places:
+        k = find(place, name)
+        if k is not None:
+            return _Explainer(place, skips(place.circuit), inside).explain(k)
+    labels = [node_label(a.graph, k) for _, a in places for k in range(len(a.graph.nodes))]
+    alike = [n for n in dict.fromkeys(labels) if abs(len(n) - len(name)) <= max(8, len(name))]
+    close = difflib.get_close_matches(name, alike, n=3, cutoff=0.5)
+    if not close:
+        last = name.rsplit("/", 1)[-1]
+        close = [n for n in alike if last and last.lower() in n.lower()][:3]
+    hint = f"Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    raise UsageError(
+        f"--node {name}: the model has no such node",
+        hint or f"It has {len(labels)}, such as {', '.join(map(repr, labels[:3]))}.",
+    )
+
+
+def find(analysis: Analysis, name: str) -> int | None:
+    """The node of a name, or else the one that makes a value of this name."""
+    for k, node in enumerate(analysis.graph.nodes):
+        if node.name and node.name == name:
+            return k
+    return analysis.graph.producer.get(name)
+
+
+class _Explainer:
+    """Explains the nodes of one graph."""
+
+    def __init__(self, analysis: Analysis, skip: Skip, inside: str) -> None:
+        self._analysis = analysis
+        self._graph = analysis.graph
+        self._circuit = analysis.circuit
+        self._skip = skip
+        self._inside = inside
+
+    def explain(self, k: int) -> Explanation:
+        """What becomes of a node."""
+        passive = self._passive(k)
+        if passive is not None:
+            return passive
+        draft = modelled_plan(self._analysis, self._skip, None)
+        for place, group in enumerate(draft.plan.groups):
+            for lane, unit in enumerate(group.units):
+                if k in unit.nodes:
+                    return self._batched(k, draft, place, lane)
+        for reduction in draft.plan.reductions:
+            if any(k in u.nodes for u in reduction.units):
+                what = "mean" if reduction.mean else "sum"
+                words = f"becomes part of one {what} over {len(reduction.terms)} lanes"
+                return self._made(k, "summed", words)
+        kept = {id(m.proto) for m in draft.rewritten.nodes} if draft.rewritten else None
+        if kept is not None and id(self._graph.nodes[k]) not in kept:
+            words = "gives way to a change of layout: lanes that are stacked need no such node"
+            return self._made(k, "layout", words)
+        return self._kept(k, draft)
+
+    def _made(self, k: int, outcome: Outcome, sentence: str, **more: Any) -> Explanation:
+        node = self._graph.nodes[k]
+        notes = self._analysis.annotation
+        return Explanation(
+            node_label(self._graph, k),
+            node.op_type,
+            self._inside,
+            notes.layers[k],
+            notes.wires[k],
+            outcome,
+            sentence,
+            **more,
+        )
+
+    def _passive(self, k: int) -> Explanation | None:
+        """The explanation of a node that does no work of its own; None for others."""
+        values = self._analysis.values
+        made = [o for o in self._graph.nodes[k].output if o]
+        if not self._graph.live[k]:
+            return self._made(k, "unused", "makes nothing that an output of the model needs")
+        if made and all(o in values.constants for o in made):
+            return self._made(
+                k, "constant", "makes a constant, which is known before anything runs"
+            )
+        if made and all(o in values.canon for o in made) and made[0] not in values.undone:
+            first = values.first(made[0])
+            words = f"makes what is there already, under another name: {first!r}"
+            return self._made(k, "renamed", words)
+        return None
+
+    def _batched(self, k: int, draft: Draft, place: int, lane: int) -> Explanation:
+        group = draft.plan.groups[place]
+        assert draft.rewritten is not None
+        new = [m.proto.name for m in draft.rewritten.nodes if m.group == place and m.main]
+        return self._made(
+            k,
+            "batched",
+            f"lane {lane + 1} of {group.size} that run as one ({group.form})",
+            lane=lane,
+            form=group.form,
+            members=self._circuit.labels(group.units),
+            becomes=tuple(new),
+            region=self._steps(of_region(draft.plan.groups, group.region)),
+        )
+
+    def _steps(self, groups: Sequence[Group]) -> tuple[str, ...]:
+        """Groups in words, in their order."""
+        first = [self._graph.nodes[g.units[0].nodes[0]].op_type for g in groups]
+        return tuple(f"{g.size} {op} ({g.form})" for g, op in zip(groups, first, strict=True))
+
+    def _kept(self, k: int, draft: Draft) -> Explanation:
+        """A node that stays: the reason, and who it nearly ran with."""
+        unit = self._circuit.unit_of.get(k)
+        if unit is None:
+            return self._made(k, "kept", "stays as it is: it is not part of any computation")
+        levels, groups = best_groups(self._circuit, self._skip)
+        code, reason = self._reason(k, unit, draft, levels, groups)
+        near = () if code.startswith("S4") else nearest(self._circuit, levels, unit)
+        return self._made(k, "kept", "stays as it is", code=code, reason=reason, near=near)
+
+    def _reason(
+        self,
+        k: int,
+        unit: Unit,
+        draft: Draft,
+        levels: Sequence[int],
+        groups: tuple[Group, ...],
+    ) -> tuple[str, str]:
+        """Code and reason of a unit that is in no group."""
+        label = node_label(self._graph, k)
+        names = {label, self._circuit.label(unit)}
+        for refusal in draft.plan.refusals:
+            if names & {*refusal.nodes}:
+                return refusal.code, refusal.reason
+        if is_batched(self._circuit, unit):
+            return "S402", "it is a batched node already"
+        if self._skip(unit):
+            return "S401", "you asked not to touch it"
+        for group, code, reason in given_up(self._analysis, groups):
+            if unit in group.units:
+                return code, reason
+        rule = rule_for(unit)
+        kind = unit.kind if unit.kind != "Linear" else self._graph.nodes[k].op_type
+        peers = [u for u in self._circuit.units if u is not unit and u.kind == unit.kind]
+        beside = [u for u in peers if levels[u.number] == levels[unit.number]]
+        if rule is None or rule.check(unit, self._circuit) is not None:
+            return why(self._circuit, unit, [])
+        if not peers:
+            return "", f"it is the only {kind}"
+        if not beside:
+            return "S101", f"no other {kind} can run at the same time"
+        code, reason = why(self._circuit, unit, beside)
+        if code == "S301" and not rule.heavy:
+            reason = "it carries on no lanes: a light op is batched only where its neighbours are"
+        return code, reason
+
+
+def given_up(analysis: Analysis, groups: tuple[Group, ...]) -> list[tuple[Group, str, str]]:
+    """Groups that were found but cannot be made, or would save nothing: with code and reason."""
+    circuit = analysis.circuit
+    found: list[tuple[Group, str, str]] = []
+    rewritten: Rewritten | None = None
+    while groups and rewritten is None:
+        try:
+            plan = Plan(groups, reductions(circuit, groups))
+            rewritten = rewrite(circuit, plan, analysis.names, analysis.known)
+        except GroupRefused as error:
+            gone = groups[error.group]
+            found.append((gone, error.refused.code, f"{gone.kind}: {error.refused.reason}"))
+            groups = regions([g for g in groups if g is not gone])
+    if rewritten is not None:
+        idle = idle_regions(analysis, groups, rewritten)
+        words = "light ops alone: bringing their lanes together takes as many nodes as it saves"
+        found += [(g, "S303", words) for g in groups if g.region in idle]
+    return found
