@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from onnx_sched.analysis import Analysis
 from onnx_sched.bodies import bodies
+from onnx_sched.calls import opened
 from onnx_sched.circuit import Circuit, Unit, node_label
 from onnx_sched.errors import UsageError
 from onnx_sched.find import reductions, regions
@@ -25,7 +26,7 @@ from onnx_sched.planner import Draft, best_groups, modelled_plan, of_region
 from onnx_sched.refusals import is_batched, why
 
 Skip = Callable[[Unit], bool]
-Outcome = Literal["batched", "summed", "layout", "kept", "constant", "renamed", "unused"]
+Outcome = Literal["batched", "summed", "layout", "opened", "kept", "constant", "renamed", "unused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ class Explanation:
         inside: The body of an If, Loop or Scan that it stands in; empty for the main graph.
         layer, wires: Its place in the annotation; layer -1 for constants.
         outcome: "batched"; "summed" as a term's Add of a sum over lanes; "layout" for a node that gives
-            way to a change of layout; "kept" as it is; "constant", "renamed" or "unused" for one that
-            does no work of its own.
+            way to a change of layout; "opened" for a call of a function; "kept" as it is; "constant",
+            "renamed" or "unused" for one that does no work of its own.
         sentence: The same in words.
         lane, form, members, becomes: Of a batched node: its lane from 0, how the group is run, one node
             of each lane, and the new nodes.
@@ -79,11 +80,16 @@ def explain(analysis: Analysis, name: str, skips: Callable[[Circuit], Skip]) -> 
     Raises:
         UsageError: If there is no such node; it says which are close.
     """
-    places = [("", analysis), *((b.label, b.analysis) for b in bodies(analysis))]
+    seen = opened(analysis, skips).analysis
+    places = [("", seen), *((b.label, b.analysis) for b in bodies(seen))]
     for inside, place in places:
         k = find(place, name)
         if k is not None:
             return _Explainer(place, skips(place.circuit), inside).explain(k)
+    k = find(analysis, name)
+    if k is not None:  # in the file, but no longer there when its call was replaced
+        words = "is a call of a function, and gives way to the function's nodes"
+        return _Explainer(analysis, skips(analysis.circuit), "").made(k, "opened", words)
     labels = [node_label(a.graph, k) for _, a in places for k in range(len(a.graph.nodes))]
     alike = [n for n in dict.fromkeys(labels) if abs(len(n) - len(name)) <= max(8, len(name))]
     close = difflib.get_close_matches(name, alike, n=3, cutoff=0.5)
@@ -129,14 +135,15 @@ class _Explainer:
             if any(k in u.nodes for u in reduction.units):
                 what = "mean" if reduction.mean else "sum"
                 words = f"becomes part of one {what} over {len(reduction.terms)} lanes"
-                return self._made(k, "summed", words)
+                return self.made(k, "summed", words)
         kept = {id(m.proto) for m in draft.rewritten.nodes} if draft.rewritten else None
         if kept is not None and id(self._graph.nodes[k]) not in kept:
             words = "gives way to a change of layout: lanes that are stacked need no such node"
-            return self._made(k, "layout", words)
+            return self.made(k, "layout", words)
         return self._kept(k, draft)
 
-    def _made(self, k: int, outcome: Outcome, sentence: str, **more: Any) -> Explanation:
+    def made(self, k: int, outcome: Outcome, sentence: str, **more: Any) -> Explanation:
+        """An explanation of a node."""
         node = self._graph.nodes[k]
         notes = self._analysis.annotation
         return Explanation(
@@ -155,22 +162,20 @@ class _Explainer:
         values = self._analysis.values
         made = [o for o in self._graph.nodes[k].output if o]
         if not self._graph.live[k]:
-            return self._made(k, "unused", "makes nothing that an output of the model needs")
+            return self.made(k, "unused", "makes nothing that an output of the model needs")
         if made and all(o in values.constants for o in made):
-            return self._made(
-                k, "constant", "makes a constant, which is known before anything runs"
-            )
+            return self.made(k, "constant", "makes a constant, which is known before anything runs")
         if made and all(o in values.canon for o in made) and made[0] not in values.undone:
             first = values.first(made[0])
             words = f"makes what is there already, under another name: {first!r}"
-            return self._made(k, "renamed", words)
+            return self.made(k, "renamed", words)
         return None
 
     def _batched(self, k: int, draft: Draft, place: int, lane: int) -> Explanation:
         group = draft.plan.groups[place]
         assert draft.rewritten is not None
         new = [m.proto.name for m in draft.rewritten.nodes if m.group == place and m.main]
-        return self._made(
+        return self.made(
             k,
             "batched",
             f"lane {lane + 1} of {group.size} that run as one ({group.form})",
@@ -190,11 +195,11 @@ class _Explainer:
         """A node that stays: the reason, and who it nearly ran with."""
         unit = self._circuit.unit_of.get(k)
         if unit is None:
-            return self._made(k, "kept", "stays as it is: it is not part of any computation")
+            return self.made(k, "kept", "stays as it is: it is not part of any computation")
         levels, groups = best_groups(self._circuit, self._skip)
         code, reason = self._reason(k, unit, draft, levels, groups)
         near = () if code.startswith("S4") else nearest(self._circuit, levels, unit)
-        return self._made(k, "kept", "stays as it is", code=code, reason=reason, near=near)
+        return self.made(k, "kept", "stays as it is", code=code, reason=reason, near=near)
 
     def _reason(
         self,

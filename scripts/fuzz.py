@@ -4,7 +4,8 @@
 
 Every model is rewritten wherever that is legal, checked by onnx, compared in its interface, and run in
 ONNX Runtime with optimizations off and on, at two batch sizes, against the original with optimizations
-off.  One in four is fed NaN and Inf as well, one in four an empty batch.  How far outputs may lie apart
+off.  The same again with the groups in other forms, drawn by the seed.  One model in four is fed NaN
+and Inf as well, one in four an empty batch.  How far outputs may lie apart
 follows from how far the original moves when its inputs and weights move by a few last bits.  Prints one
 line for each failure and a summary; exits 1 if anything failed.
 """
@@ -17,7 +18,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -30,7 +31,12 @@ from numpy.typing import NDArray
 from onnx import ModelProto, numpy_helper
 
 import onnx_sched
+from onnx_sched import planner, variants
+from onnx_sched.analysis import analyse
+from onnx_sched.files import Source, fill_all
+from onnx_sched.find import regions
 from onnx_sched.judge.runtime import RuntimeRefused, open_session, run
+from onnx_sched.passes.assemble import assemble
 from tests.random_models import BATCH_NAMES, REGRESSIONS, make_feeds, random_model
 
 Array = NDArray[Any]
@@ -122,22 +128,27 @@ def judge(case: Case, at: At = lambda _: None) -> Outcome:
     except Skip as skip:
         return Outcome(case, "skipped", str(skip))
     found = Outcome(case, "failed")
-    counts = [0, 0]
+    counts, other = [0, 0], False
     try:
         at(REWRITTEN)
         before = model.SerializeToString(deterministic=True)
         new, found = _optimized(model, found)
-        _check_form(model, new, sound, before)
-        for optimize in (False, True):
-            _compare(model, new, references, optimize, counts, at)
-        if named or seed % 4 == 0:
-            _check_wild(model, new, references[-1], seed, at)
-        if named or seed % 4 == 1:
-            _check_empty(model, new, seed, at)
+        for other in (False, True):
+            result = _reformed(model, seed) if other else new
+            if result is None:
+                continue
+            at(REWRITTEN)
+            _check_form(model, result, sound, before)
+            for optimize in (False, True):
+                _compare(model, result, references, optimize, counts, at)
+            if named or seed % 4 == 0:
+                _check_wild(model, result, references[-1], seed, at)
+            if named or seed % 4 == 1:
+                _check_empty(model, result, seed, at)
         if named or seed % 8 == 0:
             _check_repeats(model, new)
     except Wrong as wrong:
-        return replace(found, reason=str(wrong))
+        return replace(found, reason=f"in other forms, {wrong}" if other else str(wrong))
     return replace(found, status="ok", compared=(counts[0], counts[1]))
 
 
@@ -151,6 +162,31 @@ def _optimized(model: ModelProto, found: Outcome) -> tuple[ModelProto, Outcome]:
     report = result.report.to_dict()
     groups = tuple(f"{g['op_type']}/{g['form']}" for g in report["groups"])
     return new, replace(found, groups=groups, refusals=tuple(r["code"] for r in report["refusals"]))
+
+
+def _reformed(model: ModelProto, seed: int) -> ModelProto | None:
+    """The model with its groups in other forms, drawn by the seed; None if there is no choice."""
+    try:
+        analysis = analyse(Source(model, None))
+        _, groups, _ = planner.legal(analysis, lambda _: False)
+        rng = np.random.default_rng([seed, 11])
+        chosen: dict[Hashable, str] = {}
+        for group in groups:
+            options = variants.forms(group)
+            if len(options) > 1:
+                form = options[int(rng.integers(len(options)))]
+                chosen.setdefault(variants.kind_key(group, analysis.circuit), form)
+        if not chosen:
+            return None
+        formed = regions(variants.formed(groups, chosen, analysis.circuit))
+        rewritten, _ = planner.made(analysis, formed, [])
+        if rewritten is None:
+            return None
+        new = assemble(model, analysis.circuit, rewritten)
+        fill_all(new, rewritten.fresh)
+    except Exception as error:  # as above
+        raise Wrong(f"raises {_where(error)}") from error
+    return new
 
 
 def _where(error: Exception) -> str:

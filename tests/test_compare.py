@@ -165,7 +165,7 @@ def test_percentiles_and_cold_start_come_from_their_own_samples() -> None:
         create_after=(3.0, 5.0, 4.0),
         first_after=(1.0, 1.0, 2.0),
     )
-    row = latency_row((), Setup(CPU), [taken])
+    row = latency_row((), Setup(CPU), [[taken]])
     assert row.before.p50_us == 10.0
     assert row.before.p99_us > 10.0
     assert row.before.runs == 100
@@ -427,7 +427,7 @@ def test_a_job_survives_the_way_to_another_process(folder: Path) -> None:
     assert Job.from_dict(json.loads(json.dumps(job.to_dict()))) == job
     again = FeedSource.from_dict(sources[0].to_dict()).load(net())
     np.testing.assert_array_equal(again["x"], sources[0].load(net())["x"])
-    taken = run_apart(job)
+    (taken,) = run_apart(job)
     assert len(taken.before) == len(taken.again) == len(taken.after) == 10
     assert Samples.from_dict(json.loads(json.dumps(taken.to_dict()))) == taken
 

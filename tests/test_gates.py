@@ -45,6 +45,7 @@ def latency(ratio: float, low: float, high: float, floor: Speedup = EVEN) -> Lat
         cold,
         cold,
         1,
+        6,
         True,
     )
 

@@ -41,11 +41,11 @@ def diff(ctx: click.Context, before: Path, after: Path, as_json: bool) -> None:
     except ModelError as error:
         # As in diff(1): trouble must not look like a difference.
         raise UsageError(str(error), error.hint) from error
-    talk.done(progress)
+    talk.done()
     if as_json:
         import json
 
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:
-        talk.console().print(render(found, str(before), str(after), talk.verbose() > 0))
+        talk.show(render(found, str(before), str(after), talk.verbose() > 0))
     ctx.exit(0 if found.same else 1)

@@ -77,9 +77,9 @@ def _show_codes(names: list[str], as_json: bool) -> None:
     if as_json:
         _print_json([CODES[name].to_dict() for name in names])
     elif len(names) == 1:
-        talk.console().print(explain_text.one_code(CODES[names[0]]))
+        talk.show(explain_text.one_code(CODES[names[0]]))
     else:
-        talk.console().print(explain_text.all_codes())
+        talk.show(explain_text.all_codes())
 
 
 def _show_node(
@@ -106,11 +106,11 @@ def _show_node(
     analysis = analyse(source, nonempty=nonempty)
     progress(Step("plan"))
     found = explained(analysis, name, partial(skipper, options))
-    talk.done(progress)
+    talk.done()
     if as_json:
         _print_json(found.to_dict())
     else:
-        talk.console().print(explain_text.node(found, talk.verbose() > 0))
+        talk.show(explain_text.node(found, talk.verbose() > 0))
 
 
 def _print_json(data: object) -> None:

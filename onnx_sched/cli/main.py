@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +12,13 @@ import click
 from onnx_sched import __version__
 from onnx_sched.cli.calibrate import calibrate
 from onnx_sched.cli.compare import compare
+from onnx_sched.cli.diff import diff
 from onnx_sched.cli.doctor import doctor
 from onnx_sched.cli.draw import draw
+from onnx_sched.cli.explain import explain
 from onnx_sched.cli.merge import merge
 from onnx_sched.cli.optimize import optimize, plan
+from onnx_sched.cli.talk import COMMAND, talkative, wished
 from onnx_sched.errors import SchedError
 
 EPILOG = (
@@ -26,6 +30,12 @@ EPILOG = (
 class Sched(click.Group):
     """Runs commands; errors raised on purpose become a line, a hint and an exit code."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Remember the command as it was given: reports tell how they were made."""
+        ctx.meta[COMMAND] = shlex.join(["onnx-sched", *args])
+        ctx.color = wished("auto", os.environ)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
         try:
@@ -34,9 +44,9 @@ class Sched(click.Group):
             click.echo("interrupted: nothing was written", err=True)
             ctx.exit(130)
         except SchedError as error:
-            click.echo(f"error: {error}", err=True)
+            click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
             if error.hint:
-                click.echo(f"hint: {error.hint}", err=True)
+                click.echo(f"{click.style('hint:', fg='cyan')} {error.hint}", err=True)
             ctx.exit(error.exit_code)
 
 
@@ -52,8 +62,8 @@ def cli() -> None:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
-for command in (optimize, plan, merge, compare, draw, calibrate, doctor):
-    cli.add_command(command)
+for command in (optimize, plan, merge, compare, draw, calibrate, doctor, explain, diff):
+    cli.add_command(talkative(command))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from onnx_sched.cli.optimize import choices, finish, run
+from onnx_sched.cli.optimize import choices, finish, run, save
 
 
 @click.command(
@@ -49,5 +49,5 @@ def merge(
     for model in models:
         files.check_target(output, model)
     result = run(merged(models, join, separate_inputs=separate_inputs), given)
-    result.save(output)
+    save(result, output)
     finish(result, output, as_json, quiet)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from onnx_sched.cli import talk
+
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from onnx_sched.options import Options
     from onnx_sched.result import Result
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -105,6 +107,14 @@ def choices(command: F) -> F:
         click.option(
             "--save-plan", type=click.Path(path_type=Path), help="Write the plan to a file."
         ),
+        click.option(
+            "--report",
+            "reports",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Write the report, too: .html, .md, .json or .txt, by suffix. Repeatable.",
+        ),
         click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
         click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
     )
@@ -122,8 +132,16 @@ def choices(command: F) -> F:
     type=click.Path(path_type=Path),
     help="Where to write the new model.",
 )
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a .json trace of both models, node by node on their wires, for ui.perfetto.dev.",
+)
 @choices
-def optimize(model: Path, output: Path, as_json: bool, quiet: bool, **given: Any) -> None:
+def optimize(
+    model: Path, output: Path, trace: Path | None, as_json: bool, quiet: bool, **given: Any
+) -> None:
     """Rewrite MODEL so that independent, alike nodes run as one, check it, and write it to OUTPUT.
 
     Where there is nothing to do, OUTPUT is a byte copy of MODEL.
@@ -131,8 +149,15 @@ def optimize(model: Path, output: Path, as_json: bool, quiet: bool, **given: Any
     from onnx_sched import files
 
     files.check_target(output, model)
+    _check_trace(trace, given)
     result = run(model, given)
-    result.save(output)
+    save(result, output)
+    if trace is not None:
+        from onnx_sched.report import tracing
+
+        scene = result.scene()
+        rewritten = output if result.changed else None
+        tracing.write(tracing.record(scene.before, rewritten, _options(given)), trace)
     finish(result, output, as_json, quiet)
 
 
@@ -144,13 +169,50 @@ def plan(model: Path, as_json: bool, quiet: bool, **given: Any) -> None:
     finish(run(model, given), None, as_json, quiet)
 
 
+def _check_trace(trace: Path | None, given: dict[str, Any]) -> None:
+    """Refuse a trace that cannot be made, before any work is done."""
+    from onnx_sched.errors import UsageError
+    from onnx_sched.report import saving
+
+    if trace is None:
+        return
+    if given["no_check"]:
+        raise UsageError(
+            "--trace runs both models, --no-check forbids to", "Take one of the two flags away."
+        )
+    params = click.get_current_context().params
+    taken = [params["model"], params["output"], *given["reports"]]
+    saving.check([trace], "--trace", taken, (".json",))
+
+
 def run(model: Path | ModelProto, given: dict[str, Any]) -> Result:
-    """Turn flags into options, and run."""
+    """Check the names of reports, turn flags into options, and run."""
     from onnx_sched import pipeline
+    from onnx_sched.report import saving
+
+    output = click.get_current_context().params.get("output")
+    taken = [path for path in (model, output) if isinstance(path, Path)]
+    saving.check(given["reports"], "--report", taken, saving.SUFFIXES)
+    result = pipeline.optimize(model, _options(given))
+    if given["save_plan"] is not None:
+        result.save_plan(given["save_plan"])
+    return result
+
+
+def save(result: Result, output: Path) -> None:
+    """Write the model."""
+    from onnx_sched.progress import Step
+
+    talk.progress()(Step("write"))
+    result.save(output)
+
+
+def _options(given: dict[str, Any]) -> Options:
+    """The options that flags ask for."""
     from onnx_sched.judge.feeds import parse_dims, parse_shape
     from onnx_sched.options import Options
 
-    options = Options(
+    return Options(
         choose=given["choose"],
         provider=given["provider"],
         dims=parse_dims(given["dims"]),
@@ -168,21 +230,28 @@ def run(model: Path | ModelProto, given: dict[str, Any]) -> Result:
         max_activation=given["max_activation"],
         plan=given["plan"],
         target=given["target"],
+        progress=talk.progress(),
     )
-    result = pipeline.optimize(model, options)
-    if given["save_plan"] is not None:
-        result.save_plan(given["save_plan"])
-    return result
 
 
 def finish(result: Result, output: Path | None, as_json: bool, quiet: bool) -> None:
-    """Print the result: the report on stdout, what was written on stderr."""
+    """Write the reports, and print the result: the report on stdout, what was written on stderr."""
+    reports: tuple[Path, ...] = click.get_current_context().params["reports"]
+    if reports:
+        from onnx_sched.report import saving
+
+        scene = result.scene()
+        for path in reports:
+            saving.save(scene, path, talk.command())
+    talk.done()
     if as_json:
         _print_json(result)
     elif not quiet:
         _print(result)
         if output is not None:
             click.echo(f"wrote {output} ({result.report.seconds:.1f} s)", err=True)
+        for path in reports:
+            click.echo(f"wrote {path}", err=True)
 
 
 def _print_json(result: Result) -> None:
@@ -192,8 +261,6 @@ def _print_json(result: Result) -> None:
 
 
 def _print(result: Result) -> None:
-    from rich.console import Console
-
     from onnx_sched.report.text import render
 
-    Console(highlight=False, soft_wrap=not sys.stdout.isatty()).print(render(result.report))
+    talk.show(render(result.report))

@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from onnx_sched.progress import Progress
 
 When = Literal["auto", "always", "never"]
 
-QUIET, VERBOSE = "onnx_sched.quiet", "onnx_sched.verbose"
+COMMAND, QUIET, VERBOSE, TOLD = (
+    f"onnx_sched.{key}" for key in ("command", "quiet", "verbose", "told")
+)
+"""Keys under which the context keeps what was asked for, and who is told of progress."""
 
 WIDTH = 120
 """Columns of a table that no terminal reads."""
@@ -130,8 +133,32 @@ def console(width: int | None = None) -> Console:
     )
 
 
+def show(result: RenderableType) -> None:
+    """Print a result; where no terminal reads it, no line ends in blanks."""
+    screen = console()
+    if screen.is_terminal:
+        screen.print(result)
+        return
+    with screen.capture() as captured:
+        screen.print(result)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def command() -> str:
+    """The command line, ready to be run again."""
+    return str(click.get_current_context().meta.get(COMMAND, ""))
+
+
 def progress() -> Progress:
     """Who is told what a run is doing: a line on a terminal, or lines with `-v`, or nobody."""
+    meta = click.get_current_context().meta
+    if TOLD not in meta:
+        meta[TOLD] = _teller()
+    told: Progress = meta[TOLD]
+    return told
+
+
+def _teller() -> Progress:
     from onnx_sched.cli.ticker import Ticker
     from onnx_sched.progress import nobody
 
@@ -147,8 +174,8 @@ def _is_terminal(stream: TextIO) -> bool:
     return stream.isatty()
 
 
-def done(told: Progress) -> None:
-    """Take the line of a progress away, before results are printed."""
-    close = getattr(told, "close", None)
+def done() -> None:
+    """Take the line of the progress away, before results are printed."""
+    close = getattr(progress(), "close", None)
     if close is not None:
         close()

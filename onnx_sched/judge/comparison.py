@@ -81,6 +81,7 @@ class LatencyRow:
         verdict: Whether the speed-up is more than noise.
         cold_before, cold_after: Cold start.
         processes: In how many processes it was measured.
+        openings: How often all sessions were opened anew for it.
         settled: Whether the warm-up ended because times stood still.
     """
 
@@ -96,6 +97,7 @@ class LatencyRow:
     cold_before: Cold
     cold_after: Cold
     processes: int
+    openings: int
     settled: bool
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,6 +121,7 @@ class LatencyRow:
             "verdict": self.verdict,
             "cold_start": {"before": asdict(self.cold_before), "after": asdict(self.cold_after)},
             "processes": self.processes,
+            "openings": self.openings,
             "settled": self.settled,
         }
 

@@ -20,7 +20,7 @@ from onnx_sched.judge.profiling import Profile, profile_session
 from onnx_sched.judge.runtime import RuntimeRefused
 
 _ON_THE_HOST = "times of the host, which launches kernels and does not wait for them"
-_WARM_RUNS = 20  # the profiler counts in whole microseconds
+_WARM_RUNS = 10  # the profiler counts in whole microseconds
 _MOST_SECONDS = 1.0
 
 

@@ -14,7 +14,7 @@ from onnx_sched.judge.opening import Setup
 from onnx_sched.judge.ortlib import CUDA
 from onnx_sched.judge.runtime import RuntimeRefused
 from onnx_sched.judge.significance import effect, noise, verdict
-from onnx_sched.judge.timing import Samples, Times
+from onnx_sched.judge.timing import Samples, Times, joined
 from onnx_sched.judge.worker import Job, run_apart, run_here
 
 
@@ -78,23 +78,34 @@ def latency_rows(
     each = -(-pairs // processes)
     for source, setup in conditions:
         label = condition_label(source.binding.dims, setup.threads, setup.cuda_graph)
-        samples: list[Samples] = []
+        parts: list[tuple[Samples, ...]] = []
         try:
             for place in range(processes):
                 say(f"timing {label}" + (f", process {place + 1}" if processes > 1 else ""))
                 job = Job(plan.before, plan.after, source, setup, each, share, seed + place)
-                samples.append(run_here(job) if processes == 1 else run_apart(job))
+                parts.append(run_here(job) if processes == 1 else run_apart(job))
         except RuntimeRefused as error:
             notes.append(f"not timed: {label}: {error}")
             continue
-        rows.append(latency_row(source.binding.dims, setup, samples, seed))
+        rows.append(latency_row(source.binding.dims, setup, parts, seed))
     return tuple(rows), notes
 
 
 def latency_row(
-    dims: tuple[tuple[str, int], ...], setup: Setup, samples: Sequence[Samples], seed: int = 0
+    dims: tuple[tuple[str, int], ...],
+    setup: Setup,
+    parts: Sequence[Sequence[Samples]],
+    seed: int = 0,
 ) -> LatencyRow:
-    """What the samples of one condition say."""
+    """What the samples of one condition say.
+
+    Args:
+        dims: Sizes.
+        setup: How the models were run.
+        parts: For each process, what it measured in each opening.
+        seed: Of the bootstrap.
+    """
+    samples = list(parts[0]) if len(parts) == 1 else [joined(part) for part in parts]
     found, floor = effect(samples, seed), noise(samples, seed)
     return LatencyRow(
         dims=dims,
@@ -108,7 +119,8 @@ def latency_row(
         verdict=verdict(found, floor),
         cold_before=cold([(one.create_before, one.first_before) for one in samples]),
         cold_after=cold([(one.create_after, one.first_after) for one in samples]),
-        processes=len(samples),
+        processes=len(parts),
+        openings=sum(len(part) for part in parts),
         settled=all(one.settled for one in samples),
     )
 

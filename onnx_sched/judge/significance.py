@@ -1,4 +1,4 @@
-"""What samples of one or more processes say: a ratio, its interval, and whether it is more than noise."""
+"""What samples of several openings or processes say: a ratio, its interval, and whether it is noise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SpeedVerdict = Literal["faster", "slower", "not_significant"]
 
 
 def effect(samples: Sequence[Samples], seed: int = 0) -> Speedup:
-    """How much faster the other model is than the original, over all processes."""
+    """How much faster the other model is than the original, over all groups of samples."""
     return pooled([(one.before, one.after) for one in samples], seed)
 
 
@@ -25,13 +25,13 @@ def noise(samples: Sequence[Samples], seed: int = 0) -> Speedup:
 
 
 def pooled(pairs: Sequence[tuple[Times, Times]], seed: int = 0) -> Speedup:
-    """The ratio over one or more processes.
+    """The ratio over one or more groups of paired samples.
 
-    The bootstrap draws processes first and pairs within them after: what a whole process has in common,
-    such as where its memory lies, is one draw, not hundreds.
+    The bootstrap draws groups first and pairs within them after: what a whole process or a session has in
+    common, such as where its memory lies, is one draw, not hundreds.
 
     Args:
-        pairs: For each process, the paired samples of both models.
+        pairs: For each group (sessions that were opened together, or a process), the samples of both.
         seed: Of the bootstrap.
     """
     if len(pairs) == 1:
@@ -41,9 +41,9 @@ def pooled(pairs: Sequence[tuple[Times, Times]], seed: int = 0) -> Speedup:
     after = np.array([row[:count] for _, row in pairs])
     logs: NDArray[np.float64] = np.log(before) - np.log(after)
     rng = np.random.default_rng(seed)
-    processes = rng.integers(0, len(logs), (RESAMPLES, len(logs), 1))
+    groups = rng.integers(0, len(logs), (RESAMPLES, len(logs), 1))
     places = rng.integers(0, count, (RESAMPLES, len(logs), count))
-    medians = np.median(logs[processes, places].reshape(RESAMPLES, -1), axis=1)
+    medians = np.median(logs[groups, places].reshape(RESAMPLES, -1), axis=1)
     low, high = np.exp(np.percentile(medians, (2.5, 97.5)))
     return Speedup(
         round(float(np.median(before)), 3),

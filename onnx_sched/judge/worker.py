@@ -71,7 +71,7 @@ class Job:
         )
 
 
-def run_here(job: Job) -> Samples:
+def run_here(job: Job) -> tuple[Samples, ...]:
     """Do the job in this process.
 
     Raises:
@@ -90,7 +90,7 @@ def run_here(job: Job) -> Samples:
     )
 
 
-def run_apart(job: Job) -> Samples:
+def run_apart(job: Job) -> tuple[Samples, ...]:
     """Do the job in a new process.
 
     Raises:
@@ -116,7 +116,7 @@ def run_apart(job: Job) -> Samples:
     if "error" in data:
         kind = ProviderError if data["error"] == "ProviderError" else RuntimeRefused
         raise kind(data["message"], data["hint"])
-    return Samples.from_dict(data)
+    return tuple(Samples.from_dict(row) for row in data["openings"])
 
 
 def main(asked: str, answer: str) -> None:
@@ -125,7 +125,7 @@ def main(asked: str, answer: str) -> None:
     try:
         # The first session of a process also wakes the provider up; that is no part of a cold start.
         probe(job.setup.provider)
-        data = run_here(job).to_dict()
+        data: dict[str, Any] = {"openings": [part.to_dict() for part in run_here(job)]}
     except SchedError as error:
         data = {"error": type(error).__name__, "message": str(error), "hint": error.hint}
     Path(answer).write_text(json.dumps(data), encoding="utf-8")

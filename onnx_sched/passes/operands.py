@@ -126,6 +126,19 @@ def one(batch: Batch, k: int) -> str | None:
     return None
 
 
+def factor(batch: Batch, k: int, layout: Layout) -> str:
+    """Operand k of a product in a layout; what all lanes share is one lane that broadcasts."""
+    lanes, single = batch.lanes(k), batch.single(k)
+    if lanes is not None:
+        return batch.store.get(lanes, layout)
+    if single is not None:
+        return batch.store.get((single,), layout)
+    parts = batch.consts(k)
+    made = laid_const(parts, layout, Bulk(len(parts), batch.shape(k)))
+    assert made is not None
+    return batch.emit.const(made, f"{batch.hint}_const{k}")
+
+
 def in_front(batch: Batch, k: int, rank: int) -> str:
     """Operand k, a matrix or a stack of them, under lanes in front of a result of a rank.
 

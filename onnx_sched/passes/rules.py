@@ -10,6 +10,7 @@ from onnx_sched.passes import (
     convs,
     elementwise,
     equations,
+    gemms,
     joins,
     lookups,
     norms,
@@ -20,6 +21,7 @@ from onnx_sched.passes import (
     scatters,
     selects,
     shapes,
+    skip_norms,
     transposed_convs,
     windows,
 )
@@ -40,13 +42,14 @@ RULES: Table = {
     **quantized.RULES,
     **quantized_products.RULES,
     **equations.RULES,
+    **gemms.RULES,
     **recurrent.RULES,
     **channel_norms.RULES,
     **transposed_convs.RULES,
-    **contrib.NORMS,
+    **skip_norms.RULES,
 }
 
-CONTRIB: Table = {**elementwise.CONTRIB, **contrib.RULES}
+CONTRIB: Table = {**elementwise.CONTRIB, **contrib.RULES, **skip_norms.CONTRIB}
 
 BY_DOMAIN = {"": RULES, contrib.DOMAIN: CONTRIB}
 

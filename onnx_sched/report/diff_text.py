@@ -33,8 +33,8 @@ def render(found: Difference, before: str, after: str, verbose: bool = False) ->
     word, style = ("same", "green") if found.same else ("different", "yellow")
     names = f"{harmless(before, NAME)} -> {harmless(after, NAME)}: "
     table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
+    for _ in range(3):
+        table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for section in found.sections:
         if section.before or section.after:
@@ -47,7 +47,7 @@ def _section(table: Table, section: Section, verbose: bool) -> None:
     if section.before != section.after:
         sizes = f"{section.before} -> {section.after}"
     if section.same:
-        table.add_row(section.title, Text("same", style="green"), Text(sizes, style="dim"))
+        table.add_row(section.title, Text("same", style="green"), "", Text(sizes, style="dim"))
         return
     counts = [
         f"{len(items)} {word}"
@@ -59,12 +59,12 @@ def _section(table: Table, section: Section, verbose: bool) -> None:
         if items
     ]
     differs = Text("differs", style="yellow")
-    table.add_row(section.title, differs, Text(f"{sizes}: {', '.join(counts)}"))
+    table.add_row(section.title, differs, "", Text(f"{sizes}: {', '.join(counts)}"))
     _items(table, section.removed, "-", "red", verbose)
     _items(table, section.added, "+", "green", verbose)
     shown = section.changed if verbose else section.changed[:LINES]
     for item in shown:
-        table.add_row("", Text("~", style="yellow"), _changed(item, verbose))
+        table.add_row("", "", Text("~", style="yellow"), _changed(item, verbose))
     _more(table, len(section.changed) - len(shown))
 
 
@@ -81,7 +81,7 @@ def _items(table: Table, items: Sequence[Item], sign: str, style: str, verbose: 
         text.append("  " + ", ".join(_named(m) for m in members[:most]), style="dim")
         if len(members) > most:
             text.append(f" and {len(members) - most} more", style="dim")
-        table.add_row("", Text(sign, style=style), text)
+        table.add_row("", "", Text(sign, style=style), text)
     _more(table, sum(len(members) for _, members in ordered[len(shown) :]))
 
 
@@ -92,7 +92,7 @@ def _named(item: Item) -> str:
 
 def _changed(item: Changed, verbose: bool) -> Text:
     name = harmless(item.name, NAME) or "?"
-    text = Text(name if name == item.what else f"{item.what} {name}")
+    text = Text(name if name == item.what else f"{name}  {harmless(item.what, NAME)}")
     shown = item.aspects if verbose else item.aspects[:LINES]
     for aspect in shown:
         text.append(f"\n  {_aspect(aspect)}", style="dim")
@@ -111,4 +111,4 @@ def _aspect(aspect: Aspect) -> str:
 
 def _more(table: Table, count: int) -> None:
     if count > 0:
-        table.add_row("", "", Text(f"and {count} more; -v lists all", style="dim"))
+        table.add_row("", "", "", Text(f"and {count} more; -v lists all", style="dim"))

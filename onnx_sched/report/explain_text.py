@@ -70,7 +70,10 @@ def node(found: Explanation, verbose: bool = False) -> RenderableType:
     parts: list[RenderableType] = [head]
     if found.inside:
         parts.append(Text(f"in the body {harmless(found.inside, NAME)}", style="dim"))
-    parts += [_verdict(found), Text(), _details(found, verbose)]
+    parts.append(_verdict(found))
+    details = _details(found, verbose)
+    if details.row_count:
+        parts += [Text(), details]
     if found.outcome in ("batched", "summed", "layout"):
         parts += [Text(), Text(NOTE, style="dim")]
     return Group(*parts)
@@ -132,7 +135,7 @@ def _names(names: Iterable[str], most: int) -> Text:
 def _numbers(wires: Sequence[int]) -> str:
     if len(wires) == 1:
         return f"wire {wires[0]}"
-    if list(wires) == list(range(wires[0], wires[0] + len(wires))) if wires else False:
+    if list(wires) == list(range(wires[0], wires[-1] + 1)):
         return f"wires {wires[0]} to {wires[-1]}"
     more = f" and {len(wires) - NAMES} more" if len(wires) > NAMES else ""
     return "wires " + ", ".join(map(str, wires[:NAMES])) + more

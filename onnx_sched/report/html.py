@@ -28,10 +28,13 @@ from onnx_sched.report.text import VERDICTS, size, speed_words
 WIDTH = 1010
 """Pixels of a circuit: the width of the page's column."""
 
-CIRCUIT = 70_000
+CIRCUIT = 90_000
 """Bytes of a circuit; a larger one is drawn up to fewer layers, and says so."""
 
-ROWS, NAMES, NAME = 80, 12, 80
+FEWEST = 12
+"""Layers, and wires, that are drawn in any case."""
+
+ROWS, NAMES, NAME = 60, 8, 60
 """Rows of a table, names in a row, cells of a name that are shown; the rest is counted."""
 
 _ENVIRONMENT = Environment(
@@ -154,15 +157,16 @@ def _circuits(scene: Scene) -> list[dict[str, Any]]:
 
 def small(picture: Picture, most: int = CIRCUIT) -> str:
     """A drawing of at most so many bytes: layers at the end, then wires, are left out, and it says so."""
-    layers, wires = MAX_LAYERS, MAX_WIRES
-    svg = to_svg(picture, width=WIDTH, max_layers=layers, max_wires=wires)
-    while len(svg.encode()) > most and (layers > 4 or wires > 4):
-        if layers > 4 and (layers > 24 or wires <= 16):
-            layers = layers * 2 // 3
+    layers, wires = min(MAX_LAYERS, picture.layers), min(MAX_WIRES, picture.wires)
+    while True:
+        svg = to_svg(picture, width=WIDTH, max_layers=max(1, layers), max_wires=max(1, wires))
+        share = 0.9 * most / max(1, len(svg.encode()))
+        if share >= 0.9 or max(layers, wires) <= FEWEST:
+            return svg
+        if layers > FEWEST:
+            layers = max(FEWEST, int(layers * share))
         else:
-            wires = wires * 2 // 3
-        svg = to_svg(picture, width=WIDTH, max_layers=layers, max_wires=wires)
-    return svg
+            wires = max(FEWEST, int(wires * share))
 
 
 def _output(row: Any) -> dict[str, str]:
