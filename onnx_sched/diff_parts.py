@@ -74,11 +74,9 @@ def nodes(graph: GraphProto) -> dict[str, Entry]:
 def node_facts(node: NodeProto) -> Facts:
     """All about a node."""
     domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
-    facts = {
-        "op": f"{domain}.{node.op_type}" if domain else node.op_type,
-        "inputs": ", ".join(node.input),
-        "outputs": ", ".join(node.output),
-    }
+    facts = {"op": f"{domain}.{node.op_type}" if domain else node.op_type}
+    for what, names in (("input", node.input), ("output", node.output)):
+        facts |= {f"{what} {k}": name or "left out" for k, name in enumerate(names)}
     for a in sorted(node.attribute, key=lambda a: a.name):
         facts[f"attribute {a.name}"] = attribute(a)
     known = {"name", "input", "output", "op_type", "domain", "attribute"}

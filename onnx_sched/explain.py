@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from onnx_sched.analysis import Analysis
@@ -85,11 +86,11 @@ def explain(analysis: Analysis, name: str, skips: Callable[[Circuit], Skip]) -> 
     for inside, place in places:
         k = find(place, name)
         if k is not None:
-            return _Explainer(place, skips(place.circuit), inside).explain(k)
+            return Explainer(place, skips(place.circuit), inside).explain(k)
     k = find(analysis, name)
     if k is not None:  # in the file, but no longer there when its call was replaced
         words = "is a call of a function, and gives way to the function's nodes"
-        return _Explainer(analysis, skips(analysis.circuit), "").made(k, "opened", words)
+        return Explainer(analysis, skips(analysis.circuit)).made(k, "opened", words)
     labels = [node_label(a.graph, k) for _, a in places for k in range(len(a.graph.nodes))]
     alike = [n for n in dict.fromkeys(labels) if abs(len(n) - len(name)) <= max(8, len(name))]
     close = difflib.get_close_matches(name, alike, n=3, cutoff=0.5)
@@ -111,36 +112,62 @@ def find(analysis: Analysis, name: str) -> int | None:
     return analysis.graph.producer.get(name)
 
 
-class _Explainer:
-    """Explains the nodes of one graph."""
+class Explainer:
+    """Explains the nodes of one graph; what it finds out it keeps for the next node.
 
-    def __init__(self, analysis: Analysis, skip: Skip, inside: str) -> None:
+    Args:
+        analysis: The graph.
+        skip: Which units must stay as they are.
+        inside: The body of which it is the graph; empty for the main graph.
+    """
+
+    def __init__(self, analysis: Analysis, skip: Skip, inside: str = "") -> None:
         self._analysis = analysis
         self._graph = analysis.graph
         self._circuit = analysis.circuit
         self._skip = skip
         self._inside = inside
 
+    @cached_property
+    def draft(self) -> Draft:
+        """All that is legal."""
+        return modelled_plan(self._analysis, self._skip, None)
+
+    @cached_property
+    def _found(self) -> tuple[tuple[int, ...], tuple[Group, ...]]:
+        """The level function, and the groups before any turned out to be impossible."""
+        return best_groups(self._circuit, self._skip)
+
+    @cached_property
+    def _given_up(self) -> list[tuple[Group, str, str]]:
+        return given_up(self._analysis, self._found[1])
+
     def explain(self, k: int) -> Explanation:
         """What becomes of a node."""
         passive = self._passive(k)
         if passive is not None:
             return passive
-        draft = modelled_plan(self._analysis, self._skip, None)
+        draft = self.draft
         for place, group in enumerate(draft.plan.groups):
             for lane, unit in enumerate(group.units):
                 if k in unit.nodes:
-                    return self._batched(k, draft, place, lane)
+                    return self._batched(k, place, lane)
         for reduction in draft.plan.reductions:
             if any(k in u.nodes for u in reduction.units):
                 what = "mean" if reduction.mean else "sum"
                 words = f"becomes part of one {what} over {len(reduction.terms)} lanes"
                 return self.made(k, "summed", words)
-        kept = {id(m.proto) for m in draft.rewritten.nodes} if draft.rewritten else None
-        if kept is not None and id(self._graph.nodes[k]) not in kept:
-            words = "gives way to a change of layout: lanes that are stacked need no such node"
-            return self.made(k, "layout", words)
-        return self._kept(k, draft)
+        new = [m.proto for m in draft.rewritten.nodes] if draft.rewritten else None
+        node = self._graph.nodes[k]
+        if new is None or any(n is node for n in new):
+            return self._kept(k)
+        same = [n for n in new if n.op_type == node.op_type and n.output[:] == node.output[:]]
+        if same:
+            few, many = len(same[0].input), len(node.input)
+            words = f"stays, but reads lanes that lie together: {few} values, where it read {many}"
+            return self.made(k, "kept", words)
+        words = "gives way to a change of layout: lanes that are stacked need no such node"
+        return self.made(k, "layout", words)
 
     def made(self, k: int, outcome: Outcome, sentence: str, **more: Any) -> Explanation:
         """An explanation of a node."""
@@ -171,10 +198,10 @@ class _Explainer:
             return self.made(k, "renamed", words)
         return None
 
-    def _batched(self, k: int, draft: Draft, place: int, lane: int) -> Explanation:
-        group = draft.plan.groups[place]
-        assert draft.rewritten is not None
-        new = [m.proto.name for m in draft.rewritten.nodes if m.group == place and m.main]
+    def _batched(self, k: int, place: int, lane: int) -> Explanation:
+        group, rewritten = self.draft.plan.groups[place], self.draft.rewritten
+        assert rewritten is not None
+        new = [m.proto.name for m in rewritten.nodes if m.group == place and m.main]
         return self.made(
             k,
             "batched",
@@ -183,7 +210,7 @@ class _Explainer:
             form=group.form,
             members=self._circuit.labels(group.units),
             becomes=tuple(new),
-            region=self._steps(of_region(draft.plan.groups, group.region)),
+            region=self._steps(of_region(self.draft.plan.groups, group.region)),
         )
 
     def _steps(self, groups: Sequence[Group]) -> tuple[str, ...]:
@@ -191,35 +218,28 @@ class _Explainer:
         first = [self._graph.nodes[g.units[0].nodes[0]].op_type for g in groups]
         return tuple(f"{g.size} {op} ({g.form})" for g, op in zip(groups, first, strict=True))
 
-    def _kept(self, k: int, draft: Draft) -> Explanation:
+    def _kept(self, k: int) -> Explanation:
         """A node that stays: the reason, and who it nearly ran with."""
         unit = self._circuit.unit_of.get(k)
         if unit is None:
             return self.made(k, "kept", "stays as it is: it is not part of any computation")
-        levels, groups = best_groups(self._circuit, self._skip)
-        code, reason = self._reason(k, unit, draft, levels, groups)
-        near = () if code.startswith("S4") else nearest(self._circuit, levels, unit)
+        code, reason = self._reason(k, unit)
+        near = () if code.startswith("S4") else nearest(self._circuit, self._found[0], unit)
         return self.made(k, "kept", "stays as it is", code=code, reason=reason, near=near)
 
-    def _reason(
-        self,
-        k: int,
-        unit: Unit,
-        draft: Draft,
-        levels: Sequence[int],
-        groups: tuple[Group, ...],
-    ) -> tuple[str, str]:
+    def _reason(self, k: int, unit: Unit) -> tuple[str, str]:
         """Code and reason of a unit that is in no group."""
+        levels = self._found[0]
         label = node_label(self._graph, k)
         names = {label, self._circuit.label(unit)}
-        for refusal in draft.plan.refusals:
+        for refusal in self.draft.plan.refusals:
             if names & {*refusal.nodes}:
                 return refusal.code, refusal.reason
         if is_batched(self._circuit, unit):
             return "S402", "it is a batched node already"
         if self._skip(unit):
             return "S401", "you asked not to touch it"
-        for group, code, reason in given_up(self._analysis, groups):
+        for group, code, reason in self._given_up:
             if unit in group.units:
                 return code, reason
         rule = rule_for(unit)

@@ -21,6 +21,7 @@ from onnx_sched.errors import MismatchError, UsageError
 from onnx_sched.judge.agree import Agreement
 from onnx_sched.judge.profiling import Profile
 from onnx_sched.judge.provider import SelectedProvider, select_provider
+from onnx_sched.objections import Objection, too_large, too_slow, unfused
 from onnx_sched.observe import Observer
 from onnx_sched.options import Options, check_skips, skipper
 from onnx_sched.passes.assemble import assemble, doubled
@@ -33,21 +34,18 @@ from onnx_sched.planner import (
     planned_bodies,
     replayed_plan,
     with_bodies,
-    without_region,
+    without,
 )
 from onnx_sched.progress import Step
 from onnx_sched.report.build import Findings, build
 from onnx_sched.result import Result
-from onnx_sched.trial import Trial, slower
+from onnx_sched.trial import Trial
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
 
 OPSETS = range(7, 29)
 """Versions of the default domain whose forms are known."""
-
-GROWTH = 1 << 24
-"""Bytes by which the peak of activations may grow in any case: less is nobody's trouble."""
 
 
 def optimize(model: ModelProto | Path | str | gs.Graph, options: Options) -> Result:
@@ -206,11 +204,11 @@ class _Run:
                 return
             if self._options.plan is not None:
                 return
-            blame = self._too_large() or self._too_slow(path)
-            if blame is None:
+            found = self._objection(path)
+            if found is None:
                 return
-            code, reason = blame
-            self._take(without_region(self._analysis, self.draft.plan, code, reason))
+            plan = self.draft.plan
+            self._take(without(self._analysis, plan, found.sites, found.code, found.reason))
             if self.draft.rewritten is None:
                 unchanged = Agreement("bitwise", (), 0, "the model is unchanged")
                 self.findings = replace(self.findings, agreement=unchanged, profiles=None, raced=())
@@ -230,31 +228,17 @@ class _Run:
             profiles = self._trial.profiles(path)
         self.findings = replace(self.findings, agreement=agreement, profiles=profiles)
 
-    def _too_large(self) -> tuple[str, str] | None:
-        """Why the peak of activations speaks against the plan, if it does."""
-        if self.findings.profiles is None or self._options.choose == "always":
+    def _objection(self, path: Path) -> Objection | None:
+        """What speaks against the plan, if anything does; the cheapest to see goes first."""
+        options, plan = self._options, self.draft.plan
+        if self.findings.profiles is None:
             return None
-        before, after = (p.peak_activation_bytes for p in self.findings.profiles)
-        if before is None or after is None:
-            return None
-        if after <= max(before * self._options.max_activation, before + GROWTH):
-            return None
-        return "S304", (
-            f"the peak of activations would grow from {before} to {after} bytes, "
-            f"more than {self._options.max_activation:g} times (--max-activation)"
-        )
-
-    def _too_slow(self, path: Path) -> tuple[str, str] | None:
-        """Why the whole model's race speaks against the plan, if it does."""
-        if self._options.choose != "measured" or self._options.target is not None:
-            return None
-        raced = self._trial.race(path, self._deadline + self._options.time_limit / 2)
+        lost = unfused(self.findings.profiles, plan)
+        if lost is not None or options.choose == "always":
+            return lost
+        large = too_large(self.findings.profiles, plan, options.max_activation)
+        if large is not None or options.choose != "measured" or options.target is not None:
+            return large
+        raced = self._trial.race(path, self._deadline + options.time_limit / 2)
         self.findings = replace(self.findings, raced=tuple(raced))
-        lost = slower(raced)
-        if lost is None:
-            return None
-        condition, speedup = lost
-        return "S303", (
-            f"the whole model measured {speedup.ratio:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}] "
-            f"at {condition.label}"
-        )
+        return too_slow(raced, plan)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -100,25 +100,41 @@ def replayed_plan(analysis: Analysis, plan: Plan, path: Path) -> Draft:
     return draft
 
 
-def without_region(analysis: Analysis, plan: Plan, code: str, reason: str) -> Draft:
-    """The plan without its least region, in whichever body: the one that saves the fewest nodes."""
+Site = tuple[str, int]
+"""Where a region is: the label of its body, "" for the main graph, and its number."""
+
+
+def sites(plan: Plan) -> dict[Site, tuple[Group, ...]]:
+    """All regions of a plan with their groups, those of bodies too."""
     parts = {"": plan, **dict(plan.bodies)}
-    sizes = {
-        (label, r): sum(g.size - 1 for g in of_region(part.groups, r))
+    return {
+        (label, region): of_region(part.groups, region)
         for label, part in parts.items()
-        for r in region_numbers(part.groups)
+        for region in region_numbers(part.groups)
     }
-    least, region = min(sizes, key=lambda k: sizes[k])
-    part = parts[least]
-    place = next((b.analysis for b in bodies(analysis) if b.label == least), analysis)
-    refusals = [*part.refusals, *refuse(place, of_region(part.groups, region), code, reason)]
-    left = regions([g for g in part.groups if g.region != region])
-    kept = merged(refusals)
-    parts[least] = replace(
-        part, groups=left, reductions=reductions(place.circuit, left), refusals=kept, bodies=()
-    )
-    main = parts.pop("")
-    rewritten, _ = made(analysis, main.groups, refusals)
+
+
+def least(plan: Plan) -> Site:
+    """The region that saves the fewest nodes."""
+    saves = {site: sum(g.size - 1 for g in groups) for site, groups in sites(plan).items()}
+    return min(saves, key=lambda site: saves[site])
+
+
+def without(
+    analysis: Analysis, plan: Plan, doomed: Collection[Site], code: str, reason: str
+) -> Draft:
+    """The plan without some of its regions, and why they had to go."""
+    parts = {"": plan, **dict(plan.bodies)}
+    inner = {b.label: b.analysis for b in bodies(analysis)} if plan.bodies else {}
+    for label in dict.fromkeys(label for label, _ in doomed):
+        place, part = inner.get(label, analysis), parts[label]
+        gone = [g for g in part.groups if (label, g.region) in doomed]
+        left = regions([g for g in part.groups if (label, g.region) not in doomed])
+        refusals = merged([*part.refusals, *refuse(place, gone, code, reason)])
+        sums = reductions(place.circuit, left)
+        parts[label] = replace(part, groups=left, reductions=sums, refusals=refusals, bodies=())
+    main = replace(parts.pop(""), bodies=())
+    rewritten, _ = made(analysis, main.groups, [])
     return with_bodies(analysis, Draft(main, rewritten), parts)
 
 

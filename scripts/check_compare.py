@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("model", type=Path)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--repeat", type=int, default=50, help="nodes more in the slower copy")
-    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--pairs", type=int, default=240)
     parser.add_argument("--budget", type=float, default=6.0)
     parser.add_argument("--launches", type=int, default=1)
     parser.add_argument("--provider", default="cpu")

@@ -136,7 +136,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--choose", default="measured", choices=["measured", "model", "always"])
     parser.add_argument("--time-limit", type=float, default=60.0, help="of optimising, per model")
-    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--pairs", type=int, default=240)
     parser.add_argument("--budget", type=float, default=10.0, help="seconds of timing, per model")
     parser.add_argument("--launches", type=int, default=1, help="processes to measure in")
     parser.add_argument("--cuda-graph", action="store_true")

@@ -5,9 +5,9 @@
 Every model is rewritten wherever that is legal, checked by onnx, compared in its interface, and run in
 ONNX Runtime with optimizations off and on, at two batch sizes, against the original with optimizations
 off.  The same again with the groups in other forms, drawn by the seed.  One model in four is fed NaN
-and Inf as well, one in four an empty batch.  How far outputs may lie apart
-follows from how far the original moves when its inputs and weights move by a few last bits.  Prints one
-line for each failure and a summary; exits 1 if anything failed.
+and Inf as well, one in four an empty batch.  How far outputs may lie apart follows from how far the
+original moves when its inputs and weights move by a few last bits.  Prints one line for each failure
+and a summary; exits 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,12 @@ from onnx import ModelProto, numpy_helper
 import onnx_sched
 from onnx_sched import planner, variants
 from onnx_sched.analysis import analyse
+from onnx_sched.circuit import Circuit
 from onnx_sched.files import Source, fill_all
 from onnx_sched.find import regions
 from onnx_sched.judge.runtime import RuntimeRefused, open_session, run
 from onnx_sched.passes.assemble import assemble
+from onnx_sched.plan import Group
 from tests.random_models import BATCH_NAMES, REGRESSIONS, make_feeds, random_model
 
 Array = NDArray[Any]
@@ -133,10 +136,8 @@ def judge(case: Case, at: At = lambda _: None) -> Outcome:
         at(REWRITTEN)
         before = model.SerializeToString(deterministic=True)
         new, found = _optimized(model, found)
-        for other in (False, True):
-            result = _reformed(model, seed) if other else new
-            if result is None:
-                continue
+        for result in chain([new], _reformed(model, None if named else seed)):
+            other = result is not new
             at(REWRITTEN)
             _check_form(model, result, sound, before)
             for optimize in (False, True):
@@ -164,29 +165,34 @@ def _optimized(model: ModelProto, found: Outcome) -> tuple[ModelProto, Outcome]:
     return new, replace(found, groups=groups, refusals=tuple(r["code"] for r in report["refusals"]))
 
 
-def _reformed(model: ModelProto, seed: int) -> ModelProto | None:
-    """The model with its groups in other forms, drawn by the seed; None if there is no choice."""
+def _reformed(model: ModelProto, seed: int | None) -> Iterator[ModelProto]:
+    """The model with its groups in other forms: drawn by a seed, or each form in turn."""
     try:
         analysis = analyse(Source(model, None))
         _, groups, _ = planner.legal(analysis, lambda _: False)
-        rng = np.random.default_rng([seed, 11])
-        chosen: dict[Hashable, str] = {}
-        for group in groups:
-            options = variants.forms(group)
-            if len(options) > 1:
-                form = options[int(rng.integers(len(options)))]
-                chosen.setdefault(variants.kind_key(group, analysis.circuit), form)
-        if not chosen:
-            return None
-        formed = regions(variants.formed(groups, chosen, analysis.circuit))
-        rewritten, _ = planner.made(analysis, formed, [])
-        if rewritten is None:
-            return None
-        new = assemble(model, analysis.circuit, rewritten)
-        fill_all(new, rewritten.fresh)
+        for chosen in _choices(groups, analysis.circuit, seed):
+            formed = regions(variants.formed(groups, chosen, analysis.circuit))
+            rewritten, _ = planner.made(analysis, formed, [])
+            if rewritten is not None:
+                new = assemble(model, analysis.circuit, rewritten)
+                fill_all(new, rewritten.fresh)
+                yield new
     except Exception as error:  # as above
         raise Wrong(f"raises {_where(error)}") from error
-    return new
+
+
+def _choices(
+    groups: Sequence[Group], circuit: Circuit, seed: int | None
+) -> list[dict[Hashable, str]]:
+    """Forms by kind of group."""
+    options = {variants.kind_key(g, circuit): variants.forms(g) for g in groups}
+    options = {key: forms for key, forms in options.items() if len(forms) > 1}
+    if seed is None:
+        every = dict.fromkeys(f for forms in options.values() for f in forms)
+        return [{key: f for key, forms in options.items() if f in forms} for f in every]
+    rng = np.random.default_rng([seed, 11])
+    drawn = {key: forms[int(rng.integers(len(forms)))] for key, forms in options.items()}
+    return [drawn] if drawn else []
 
 
 def _where(error: Exception) -> str:

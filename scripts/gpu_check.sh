@@ -24,7 +24,7 @@ mkdir -p "$out"
 export ORT_DISABLE_TELEMETRY=1
 
 provider=(--provider cuda)
-effort=(--cuda-graph --pairs 200 --budget 12 --time-limit 20)
+effort=(--cuda-graph --pairs 240 --budget 10 --time-limit 20)
 limit=(timeout 180)
 if [ -n "$dry" ]; then
   provider=(--provider cpu)

@@ -2285,6 +2285,18 @@ REGRESSIONS: dict[str, Callable[[], ModelProto]] = {
         w=(4, 5),
         v=(4, 5),
     ),
+    "rows with a spare one meet an operand that all rows share": lambda: text(
+        """(float[N,4] x, float[N,4] z, float[1,5] p, float[1,5] q) => (float[N,5] y) {
+        a = MatMul(x, w)  b = MatMul(z, v)  c = Mul(a, p)  d = Mul(b, q)  y = Sub(c, d) }""",
+        w=(4, 5),
+        v=(4, 5),
+    ),
+    "double precision": lambda: text(
+        """(double[N,4] x, double[N,4] z) => (double[N,5] y) {
+        a = MatMul(x, w)  b = MatMul(z, v)  y = Sub(a, b) }""",
+        w=np.linspace(-1, 1, 20).reshape(4, 5),
+        v=np.linspace(-2, 1, 20).reshape(4, 5),
+    ),
     "bounds of Clip of shape [1]": lambda: text(
         """(float[N,3,2] x) => (float[N,3,8] y) {
         a = MatMul(x, w)  b = MatMul(x, v)  c = Clip(a, low)  d = Clip(b, low)  y = Add(c, d) }""",
@@ -2334,6 +2346,14 @@ REGRESSIONS: dict[str, Callable[[], ModelProto]] = {
         c = MatMul(p, w)  d = MatMul(q, v)  y = Add(c, d) }""",
         w=(8, 2),
         v=(8, 2),
+    ),
+    "parts of what is always empty": lambda: text(
+        """(float[0,4] x, float[4,0] p, float[0,0] q) => (float[0,0] y) {
+        a = MatMul(x, w)  b = MatMul(a, p)  c = Softmax<axis=1>(b)  d = MatMul(x, v)
+        e = Transpose<perm=[1,0]>(d)  f = MatMul(x, e)  g = Softmax<axis=1>(f)  h = Pow(c, q)
+        i = Pow(g, q)  y = Concat<axis=1>(q, q, h, i) }""",
+        w=(4, 4),
+        v=(4, 4),
     ),
     "a window that begins in the padding": lambda: text(
         """(float[N,2,2] x, float[N,2,4] z) => (float[N,4] y) {

@@ -57,7 +57,7 @@ def full(ir: int = 10) -> ModelProto:
                 then_branch = t () => (float[] u) { u = Mul(q, inner) },
                 else_branch = e () => (float[] v) {
                     v = If (c) <
-                        then_branch = t2 () => (float[] u2) { u2 = Neg(p) },
+                        then_branch = t2 () => (float[] u2) { u2 = Mul(p, outer) },
                         else_branch = e2 () => (float[] v2) { v2 = f.Shift<by=2.0>(q) }
                     >
                 }
@@ -72,7 +72,13 @@ def full(ir: int = 10) -> ModelProto:
             b = Add(a, g)
         }
         <domain: "f", opset_import: ["" : 17]> Unused (a) => (b) { b = Neg(a) }""",
-        {"w": numbers(4, 4), "fed": numbers(4), "unread": numbers(2), "empty": numbers(0, 3)},
+        {
+            "w": numbers(4, 4),
+            "fed": numbers(4),
+            "outer": numbers(4, seed=1),
+            "unread": numbers(2),
+            "empty": numbers(0, 3),
+        },
         ir=ir,
         domains={"f": 1, "not.used": 7},
     )
@@ -245,17 +251,26 @@ def test_a_rewritten_model_is_complete_and_tidy(name: str) -> None:
     assert not doubled(after.graph.node)
 
 
-def test_weights_that_nobody_ever_read_stay() -> None:
-    """Also overridable ones and outputs; those that only vanished nodes read are left out."""
+def test_weights_that_are_still_needed_stay() -> None:
+    """Those that nobody ever read, and those that are outputs; what only vanished nodes read is gone.
+
+    So are notes on values that are gone; the others stay.
+    """
     before = copied(model("grouped_mlp"))
     before.graph.initializer.append(numpy_helper.from_array(numbers(3), "unread"))
-    before.graph.initializer.append(numpy_helper.from_array(numbers(3), "shown"))
-    before.graph.output.append(helper.make_tensor_value_info("shown", TensorProto.FLOAT, [3]))
+    shown, *others = (t for t in before.graph.initializer if t.name.endswith("weight"))
+    before.graph.output.append(
+        helper.make_tensor_value_info(shown.name, shown.data_type, [*shown.dims])
+    )
+    product = next(n for n in before.graph.node if n.op_type == "MatMul").output[0]
+    for name in (product, "x", "y"):
+        before.graph.value_info.append(helper.make_tensor_value_info(name, 1, None))
     result = onnx_sched.optimize(before, choose="always", check=False)
     assert result.changed
-    names = {t.name for t in result.proto.graph.initializer}
-    assert {"unread", "shown"} <= names
-    assert not names >= {t.name for t in before.graph.initializer}
+    kept = {t.name for t in result.proto.graph.initializer}
+    assert {"unread", shown.name} <= kept
+    assert not kept & {t.name for t in others}
+    assert [v.name for v in result.proto.graph.value_info] == ["x", "y"]
 
 
 # -- names of nodes -------------------------------------------------------------------------------------

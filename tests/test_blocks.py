@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, helper, numpy_helper
 
+from onnx_sched.analysis import Analysis
 from onnx_sched.blocks import Block, Blocks, Look, regroup
 from onnx_sched.dims import Dim, Shape, product, quotient
 from onnx_sched.stacking import LANE, Atom, Bulk, Layout, packed
@@ -28,12 +29,11 @@ from tests.nets import (
     physical,
     symbols_of,
 )
-from tests.zoo import MODELS, RANDOM, model, sightings
+from tests.zoo import MODELS, RANDOM, sightings, studied
 
 
-def walk(proto: ModelProto) -> tuple[Values, dict[str, Block]]:
+def walk(analysis: Analysis) -> tuple[Values, dict[str, Block]]:
     """What is known about a model's values, and its block values."""
-    analysis = analysed(proto)
     values, blocks = analysis.values, Blocks()
     for node in analysis.graph.nodes:
         if node.domain or not node.output or not node.input:
@@ -51,9 +51,9 @@ def walk(proto: ModelProto) -> tuple[Values, dict[str, Block]]:
     return values, blocks.found
 
 
-def check(proto: ModelProto, runs: Sequence[dict[str, Array]]) -> int:
+def check(analysis: Analysis, runs: Sequence[dict[str, Array]]) -> int:
     """Hold all block values and all lanes that came back against runs; returns how many came back."""
-    values, blocks = walk(proto)
+    values, blocks = walk(analysis)
     for seen in runs:
         for output, lane in values.undone.items():
             assert seen[output].shape == seen[lane].shape
@@ -68,7 +68,7 @@ def check(proto: ModelProto, runs: Sequence[dict[str, Array]]) -> int:
 @pytest.mark.parametrize("name", sorted({*MODELS} - RANDOM))
 def test_block_values_are_what_their_layout_says(name: str) -> None:
     """In every run, the tensor of a block value is that of its lanes in its layout."""
-    check(model(name), [seen for _, seen in sightings(name)])
+    check(studied(name), [seen for _, seen in sightings(name)])
 
 
 # -- random chains ----------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_what_comes_back_is_the_lane(proto: ModelProto) -> None:
 
     And every block value on the way is what its layout says, whatever the open size is.
     """
-    check(proto, [every_value(proto, feeds(proto, N=n)) for n in (3, 4)])
+    check(analysed(proto), [every_value(proto, feeds(proto, N=n)) for n in (3, 4)])
 
 
 # -- what must come back, and what must not ---------------------------------------------------------
@@ -336,8 +336,8 @@ def test_an_aligned_cut_gives_the_lanes(kind: str) -> None:
     """Whole lanes in their own shape are seen for what they are, and numerically are so."""
     text, lanes = ALIGNED[kind]
     proto = three_lanes(text)
-    found = check(proto, [every_value(proto, feeds(proto, N=n)) for n in (3, 6)])
-    values, _ = walk(proto)
+    found = check(analysed(proto), [every_value(proto, feeds(proto, N=n)) for n in (3, 6)])
+    values, _ = walk(analysed(proto))
     expected = {o: lane for o, lane in zip("abd", lanes.split(), strict=True) if lane != "-"}
     assert {o: values.first(o) for o in expected} == expected
     assert found >= len(expected)
@@ -349,7 +349,7 @@ def test_a_misaligned_cut_gives_nothing(kind: str) -> None:
     proto = three_lanes(MISALIGNED[kind])
     fed = feeds(proto, N=6) | {"n": ints(4)}
     seen = every_value(proto, fed)
-    assert check(proto, [seen]) == 0
+    assert check(analysed(proto), [seen]) == 0
 
 
 def test_interleaved_lanes_do_not_come_back() -> None:
@@ -361,7 +361,7 @@ def test_interleaved_lanes_do_not_come_back() -> None:
         "y = Sum(a, b, d) }",
         {"i1": ints(1), "all": ints(-1)},
     )
-    assert check(proto, [every_value(proto, feeds(proto))]) == 0
+    assert check(analysed(proto), [every_value(proto, feeds(proto))]) == 0
 
 
 def test_old_opsets_spell_cuts_with_attributes() -> None:
@@ -376,8 +376,8 @@ def test_old_opsets_spell_cuts_with_attributes() -> None:
         {"g": np.int64(1)},
         opset=9,
     )
-    assert check(proto, [every_value(proto, feeds(proto, N=n)) for n in (1, 3)]) == 4
-    values, _ = walk(proto)
+    assert check(analysed(proto), [every_value(proto, feeds(proto, N=n)) for n in (1, 3)]) == 4
+    values, _ = walk(analysed(proto))
     assert values.undone == {"a": "p", "b": "q", "d": "q", "h": "q"}
 
 

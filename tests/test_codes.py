@@ -83,7 +83,7 @@ def test_example(code: Code) -> None:
 
 def test_most_codes_have_an_example() -> None:
     """Words must do only where a small model cannot show it."""
-    assert sorted(set(CODES) - {code.code for code in SHOWN}) == ["S304", "S402"]
+    assert sorted(set(CODES) - {code.code for code in SHOWN}) == ["S304", "S305", "S402"]
 
 
 @pytest.mark.parametrize("text", ["S103", "s103"])

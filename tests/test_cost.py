@@ -6,28 +6,41 @@ import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
-from onnx_sched.cost import FREE, VIEWS, Device, Estimate, device, geometric_mean, profile_for
+from onnx_sched.analysis import Analysis
+from onnx_sched.cost import (
+    FREE,
+    SHIPPED,
+    VIEWS,
+    Device,
+    Estimate,
+    device,
+    geometric_mean,
+    load,
+    profile_for,
+)
+from onnx_sched.errors import UsageError
 from tests.nets import analysed, net, nodes_of, numbers
-from tests.zoo import MODELS, model
+from tests.zoo import MODELS, model, studied
 
 PROFILES = sorted(
     p.name.removesuffix(".toml")
     for p in resources.files("onnx_sched.profiles").iterdir()
     if p.name.endswith(".toml")
 )
-CPU, CUDA = device("cpu"), device("cuda")
+CPU, CUDA = device("cpu"), device("cuda-a100")
 
 
-def estimate(proto: ModelProto, on: Device = CPU, assume: int = 1) -> Estimate:
-    values = analysed(proto).values
+def estimate(analysis: Analysis, on: Device = CPU, assume: int = 1) -> Estimate:
+    values = analysis.values
     return Estimate(on, values.shape, values.constants.__contains__, assume)
 
 
@@ -44,7 +57,7 @@ def ready(text: str, on: Device = CPU, assume: int = 4) -> tuple[Estimate, list[
             "k": numbers(8, 64, 1, 1),
         },
     )
-    return estimate(proto, on, assume), list(proto.graph.node)
+    return estimate(analysed(proto), on, assume), list(proto.graph.node)
 
 
 def cost(text: str, on: Device = CPU, assume: int = 4) -> float:
@@ -74,14 +87,46 @@ def test_shipped_profiles_are_complete(name: str) -> None:
     [
         ("cpu", "cpu"),
         ("CPUExecutionProvider", "cpu"),
-        ("cuda", "cuda"),
-        ("CUDAExecutionProvider", "cuda"),
+        ("cuda", "cuda-a100"),
+        ("CUDAExecutionProvider", "cuda-a100"),
         ("auto", "cpu"),
     ],
 )
 def test_a_provider_has_a_profile(provider: str, name: str) -> None:
     """By its short name or the runtime's; what has none of its own is taken for a CPU."""
     assert profile_for(provider) is device(name)
+
+
+def test_a_profile_is_found_by_name_or_in_a_file(tmp_path: Path) -> None:
+    """A file holds what a shipped profile holds; all that are shipped are named."""
+    assert sorted(SHIPPED) == PROFILES
+    shipped = resources.files("onnx_sched.profiles").joinpath("cpu.toml").read_text("utf-8")
+    path = tmp_path / "mine.toml"
+    path.write_text(shipped.replace("0.7 ", "1.5 "), "utf-8")
+    assert load("cpu") is CPU
+    assert load(str(path)) == replace(CPU, dispatch_us=1.5)
+
+
+BAD_PROFILES = {
+    "no such name": ("cuda-h10", None, "cuda-h100"),
+    "nothing like it": ("abacus", None, "There are"),
+    "missing": ("{}/missing.toml", None, "calibrate"),
+    "no toml": ("{}/bad.toml", "name = ", "calibrate"),
+    "too little": ("{}/bad.toml", 'name = "mine"', "calibrate"),
+    "too much": ("{}/bad.toml", 'name = "mine"\nspeed = 1.0', "calibrate"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_PROFILES)
+def test_a_profile_that_is_none_is_refused(tmp_path: Path, kind: str) -> None:
+    """The error names what was asked for, the hint what there is or how to make one."""
+    target, text, hint = BAD_PROFILES[kind]
+    if text is not None:
+        (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(UsageError, match="--target") as caught:
+        load(target.format(tmp_path))
+    assert target.format(tmp_path) in str(caught.value)
+    assert hint in caught.value.hint
 
 
 # -- nodes and sums -----------------------------------------------------------------------------------
@@ -92,7 +137,7 @@ def test_every_node_costs_a_dispatch_but_constants(name: str) -> None:
     """Nothing that runs is cheaper than starting it; a Constant does not run; a view is just a start."""
     proto = model(name)
     for on in (CPU, CUDA):
-        found = estimate(proto, on, 3)
+        found = estimate(studied(name), on, 3)
         for node in proto.graph.node:
             time = found.node(node)
             assert math.isfinite(time)
@@ -106,7 +151,7 @@ def test_larger_sizes_never_cost_less(name: str) -> None:
     """Node by node and in all, the estimate grows with the sizes known only at run time."""
     proto = model(name)
     for on in (CPU, CUDA):
-        rows = [estimate(proto, on, size) for size in (1, 2, 8, 32, 1000)]
+        rows = [estimate(studied(name), on, size) for size in (1, 2, 8, 32, 1000)]
         for node in proto.graph.node:
             times = [row.node(node) for row in rows]
             assert times == sorted(times), (node.op_type, node.name)
@@ -120,14 +165,14 @@ def test_a_total_is_the_sum_of_what_runs(name: str) -> None:
     proto = model(name)
     nodes = list(proto.graph.node)
     half = len(nodes) // 2
-    plain = estimate(proto, replace(CPU, fuses_linear=False), 8)
+    plain = estimate(studied(name), replace(CPU, fuses_linear=False), 8)
     assert plain.total(nodes) == pytest.approx(sum(plain.node(n) for n in nodes))
     assert plain.total(nodes) == pytest.approx(
         plain.total(nodes[:half]) + plain.total(nodes[half:])
     )
-    fused = estimate(proto, CPU, 8)
+    fused = estimate(studied(name), CPU, 8)
     assert fused.total(nodes) <= plain.total(nodes)
-    assert estimate(proto).total([]) == 0
+    assert estimate(studied(name)).total([]) == 0
 
 
 def test_a_rate_that_doubles_halves_what_it_counts() -> None:
@@ -229,7 +274,7 @@ def test_what_a_runtime_fuses_is_one_dispatch(text: str, dispatches: int) -> Non
 def test_the_order_of_independent_nodes_changes_no_total() -> None:
     """Lanes one after the other or side by side: the same sum."""
     proto = model("grouped_mlp")
-    found = estimate(proto, CPU, 8)
+    found = estimate(studied("grouped_mlp"), CPU, 8)
     nodes = list(proto.graph.node)
     lanes = sorted(nodes, key=lambda n: n.name.split(".groups.")[-1].split("/")[0])
     assert lanes != nodes

@@ -39,6 +39,7 @@ def fake_torch(device: Device, *, usable: bool = True, deaf: bool = False) -> Mo
 
     class Tracer:
         def __enter__(self) -> Tracer:
+            assert usable, "a torch that sees no device is not asked"
             self.start = len(device.kernels)
             return self
 

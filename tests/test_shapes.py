@@ -28,7 +28,7 @@ from tests.nets import (
     symbols,
     symbols_of,
 )
-from tests.zoo import DOMAINS, MODELS, ZOO, Sizes, model, sightings
+from tests.zoo import DOMAINS, MODELS, ZOO, Sizes, model, sightings, studied
 
 
 def known_shapes(values: Values, seen: Mapping[str, Array]) -> dict[str, Shape]:
@@ -58,7 +58,7 @@ def test_inferred_sizes_are_those_of_every_run(name: str) -> None:
 
     So two values of equal symbolic shapes have equal shapes whenever the model runs.
     """
-    values = analysed(model(name)).values
+    values = studied(name).values
     for sizes, seen in sightings(name):
         equations(values, sizes, seen)
 
@@ -66,7 +66,7 @@ def test_inferred_sizes_are_those_of_every_run(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_inferred_types_are_those_of_every_run(name: str) -> None:
     """The element type of every value that has one."""
-    values = analysed(model(name)).values
+    values = studied(name).values
     for _, seen in sightings(name):
         for value, array in seen.items():
             if value in values.types and array.dtype != object:
@@ -93,7 +93,7 @@ def test_what_could_be_known_is_known(name: str) -> None:
 
     Except for what draws numbers, bodies and functions.
     """
-    values = analysed(model(name)).values
+    values = studied(name).values
     _, seen = sightings(name)[0]
     known = known_shapes(values, seen)
     allowed = set(OPEN.get(name, "").split())
@@ -101,7 +101,7 @@ def test_what_could_be_known_is_known(name: str) -> None:
 
 
 def shapes_of(name: str) -> dict[str, Shape]:
-    return known_shapes(analysed(model(name)).values, sightings(name)[0][1])
+    return known_shapes(studied(name).values, sightings(name)[0][1])
 
 
 EQUAL = {
@@ -268,7 +268,7 @@ def test_one_question_with_other_slots_left_out() -> None:
 @pytest.mark.parametrize("name", ZOO)
 def test_the_same_model_gets_the_same_symbols(name: str) -> None:
     """Analysing twice gives the same shapes, symbol by symbol."""
-    assert analysed(model(name)).values.types == analysed(model(name)).values.types
+    assert analysed(model(name)).values.types == studied(name).values.types
 
 
 # -- the parts by themselves ------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def same(one: Array, other: Array) -> bool:
     return one.shape == other.shape and bool((one == other).all())
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(changes(), filled)
 def test_steps_lead_from_one_layout_to_the_other(
     change: tuple[Bulk, Layout, Layout], binding: Binding
@@ -154,7 +154,7 @@ def test_steps_lead_from_one_layout_to_the_other(
         assert len(way) <= 3
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @example((Bulk(2, ("B", "S")), lead(2), packed(2, 1)), {"B": 0, "S": 3})
 @given(changes(), maybe_empty)
 def test_steps_hold_for_empty_lanes(change: tuple[Bulk, Layout, Layout], binding: Binding) -> None:
@@ -197,7 +197,7 @@ def spared_changes(draw: st.DrawFn) -> tuple[Bulk, Layout, Layout]:
     return bulk, draw(st.sampled_from(known)), draw(st.sampled_from(known))
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(spared_changes(), filled)
 def test_a_spare_entry_comes_and_goes(
     change: tuple[Bulk, Layout, Layout], binding: Binding
@@ -220,7 +220,7 @@ def test_a_spare_entry_comes_and_goes(
         assert same(found, physical(stack, without_spare(b)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(changes(static_dims))
 def test_known_sizes_always_find_a_way(change: tuple[Bulk, Layout, Layout]) -> None:
     """Only sizes known at run time alone can stand in the way."""
@@ -258,7 +258,7 @@ def double_steps(one: Array, other: Array) -> bool:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @example((Bulk(4, (2, 1, 8)), lead(3), packed(3, 2)))
 @given(changes(static_dims))
 def test_there_are_no_fewer_steps(change: tuple[Bulk, Layout, Layout]) -> None:
@@ -371,7 +371,7 @@ def constants(draw: st.DrawFn, bulk: Bulk) -> Array:
     return np.arange(1, prod(shape) + 1).reshape(shape) * 1000
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(bulks(), st.data(), maybe_empty)
 def test_a_constant_is_laid_as_every_lane_broadcasts_it(
     bulk: Bulk, data: st.DataObject, binding: Binding

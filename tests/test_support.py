@@ -22,7 +22,7 @@ from onnx_sched.support import CONSTANT_LAYER, Annotation
 from onnx_sched.wires import Support, is_faithful
 from tests.nets import FOLDER, analysed, feeds, ints, name_nodes, net, numbers, run
 from tests.protodiff import differences
-from tests.zoo import MODELS, RANDOM, ZOO, model
+from tests.zoo import MODELS, RANDOM, ZOO, model, studied
 
 LAYER, WIRES = "onnx_sched.layer", "onnx_sched.wires"
 
@@ -54,7 +54,7 @@ def supports_of(annotation: Annotation) -> list[Support]:
 @pytest.mark.parametrize("name", MODELS)
 def test_ops_of_a_layer_share_no_wire(name: str) -> None:
     """L1: any two ops of one layer have disjoint supports, and every op has one."""
-    annotation = analysed(model(name)).annotation
+    annotation = studied(name).annotation
     layers: dict[int, list[Support]] = {}
     for k in annotation.ops:
         assert annotation.wires[k]
@@ -67,7 +67,7 @@ def test_ops_of_a_layer_share_no_wire(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_a_layer_is_one_more_than_the_last_on_its_wires(name: str) -> None:
     """T1: layer(x) = 1 + max layer of the op before x on each of its wires, counted from 0."""
-    annotation = analysed(model(name)).annotation
+    annotation = studied(name).annotation
     last: dict[int, int] = {}
     for k in annotation.ops:
         before = [last.get(wire, -1) for wire in annotation.wires[k]]
@@ -81,7 +81,7 @@ def test_wires_are_faithful_to_the_graph(name: str) -> None:
 
     So the depth is the longest chain of ops.
     """
-    analysis = analysed(model(name))
+    analysis = studied(name)
     annotation, preds = analysis.annotation, preds_of(analysis)
     assert is_faithful(preds, supports_of(annotation))
     longest: list[int] = []
@@ -94,7 +94,7 @@ def test_wires_are_faithful_to_the_graph(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_constants_and_dead_nodes_have_no_wires(name: str) -> None:
     """They stand in layer -1, and are no ops."""
-    analysis = analysed(model(name))
+    analysis = studied(name)
     graph, annotation = analysis.graph, analysis.annotation
     for k, node in enumerate(graph.nodes):
         constant = all(o in analysis.values.constants for o in node.output if o)
@@ -107,7 +107,7 @@ def test_constants_and_dead_nodes_have_no_wires(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_other_live_node_is_an_op_or_a_view(name: str) -> None:
     """A view stands in nobody's way: what it makes is read under the names of the lanes alone."""
-    analysis = analysed(model(name))
+    analysis = studied(name)
     graph, annotation, undone = analysis.graph, analysis.annotation, analysis.values.undone
     for k, node in enumerate(graph.nodes):
         constant = all(o in analysis.values.constants for o in node.output if o)
@@ -117,6 +117,7 @@ def test_every_other_live_node_is_an_op_or_a_view(name: str) -> None:
             assert not {*readers} & {*annotation.ops}
             makers = [graph.producer[n] for n in graph.reads[k] if n in graph.producer]
             assert {*annotation.wires[k]} == {w for p in makers for w in annotation.wires[p]}
+            assert annotation.layers[k] == max((annotation.layers[p] for p in makers), default=-1)
 
 
 def shuffled(proto: ModelProto, seed: int) -> ModelProto:
@@ -200,6 +201,7 @@ def test_an_aligned_split_after_a_concat_is_no_join(kind: str) -> None:
     assert not {*found["p3"][WIRES].split(",")} & {*found["q3"][WIRES].split(",")}
     layers = [found[node][LAYER] for node in ("p", "p1", "p3", "y")]
     assert layers == ["0", "1", "2", "3"]
+    assert found["j"][LAYER] == "1"
     assert {*found["j"][WIRES].split(",")} == {
         *found["p1"][WIRES].split(","),
         *found["q1"][WIRES].split(","),
@@ -268,7 +270,7 @@ def test_every_node_is_noted_and_nothing_else_changes(name: str) -> None:
     noted = onnx_sched.annotate(model(name))
     assert model(name).SerializeToString(deterministic=True) == before
     assert not differences(model(name), stripped(noted))
-    analysis = analysed(model(name))
+    analysis = studied(name)
     for k, place in enumerate(analysis.graph.places):
         node = noted.graph.node[place]
         notes = {p.key: p.value for p in node.metadata_props}

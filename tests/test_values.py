@@ -11,7 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx_sched.dims import symbol
 from onnx_sched.values import Values, attributes
 from tests.nets import Array, analysed, evaluate, every_value, feeds, ints, net, numbers, symbols_of
-from tests.zoo import MODELS, RANDOM, ZOO, model, sightings
+from tests.zoo import MODELS, RANDOM, ZOO, model, sightings, studied
 
 
 def values_of(proto: ModelProto) -> Values:
@@ -29,7 +29,7 @@ def same(one: Array, other: Array) -> bool:
 @pytest.mark.parametrize("name", MODELS)
 def test_constants_are_what_onnx_runtime_computes(name: str) -> None:
     """Type, shape and numbers of every value that is constant; whole numbers exactly, floats closely."""
-    values = values_of(model(name))
+    values = studied(name).values
     for _, seen in sightings(name):
         for value in values.constants.keys() & seen.keys():
             const, array = values.constants[value], seen[value]
@@ -45,7 +45,7 @@ def test_constants_are_what_onnx_runtime_computes(name: str) -> None:
 @pytest.mark.parametrize("name", ZOO)
 def test_what_differs_between_runs_is_not_constant(name: str) -> None:
     """A value that two runs show otherwise has been taken for no constant."""
-    constants = values_of(model(name)).constants
+    constants = studied(name).values.constants
     runs = [seen for _, seen in sightings(name)]
     for value, array in runs[0].items():
         if not all(same(array, other[value]) for other in runs[1:]):
@@ -138,7 +138,7 @@ def test_no_constant_grows_out_of_hand() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_sizes_as_values_are_those_of_every_run(name: str) -> None:
     """A vector of sizes, its symbols bound, is the vector that the run computes."""
-    values = values_of(model(name))
+    values = studied(name).values
     for sizes, seen in sightings(name):
         binding = {symbol(n): size for n, size in sizes.items()}
         for value in values.ints.keys() & seen.keys():
@@ -151,7 +151,7 @@ def test_sizes_as_values_are_those_of_every_run(name: str) -> None:
 
 def test_sizes_are_followed_through_shape_arithmetic() -> None:
     """Shape, Gather, Unsqueeze, Concat, Slice: the operand of a Reshape keeps its symbols."""
-    found = values_of(model("reshape by sizes")).ints
+    found = studied("reshape by sizes").values.ints
     assert found["s"] == ("B", "S", 12)
     assert found["to"] == ("B", "S", 4, 3)
     assert found["back"] == ("B", "S", -1)
@@ -161,7 +161,7 @@ def test_sizes_are_followed_through_shape_arithmetic() -> None:
 
 def test_sizes_that_turn_out_known_are_constant() -> None:
     """The known part of a shape folds, so that bounds computed from it are numbers."""
-    values = values_of(model("size arithmetic"))
+    values = studied("size arithmetic").values
     assert same(np.asarray(values.constants["k"].load()), np.asarray(6))
     assert same(np.asarray(values.constants["half"].load()), np.asarray(3))
     assert values.shape("a") == ("N", 3)
@@ -192,7 +192,7 @@ def test_a_slice_of_sizes_is_that_of_the_runtime(bounds: tuple[int, int, int]) -
 @pytest.mark.parametrize("name", sorted({*MODELS} - RANDOM))
 def test_values_with_one_first_name_are_equal_in_every_run(name: str) -> None:
     """To the bit; and a first name is its own first name."""
-    values = values_of(model(name))
+    values = studied(name).values
     for value, first in values.canon.items():
         assert values.first(first) == first
         for _, seen in sightings(name):
@@ -202,10 +202,13 @@ def test_values_with_one_first_name_are_equal_in_every_run(name: str) -> None:
 
 def test_other_names_for_a_value_are_seen_through() -> None:
     """Identity, Cast to the same type, Transpose in order, Dropout at inference; equal ops on equals."""
-    values = values_of(model("names twice"))
+    values = studied("names twice").values
     first = {n: values.first(n) for n in "abcdefghijklmnopq"}
     assert first["a"] == "x"
     assert {first[n] for n in "bcdef"} == {"b"}
+    for alone in ("aa", "ab", "ac", "ae"):  # a Concat, Sum, Mean or Min of one
+        assert values.first(alone) == "x"
+    assert values.first("ad") == "b"
     assert first["k"] == first["i"]
     assert first["g"] == first["h"]  # both add b to itself
     assert len({first[n] for n in "gijlmnopq"}) == 9
@@ -285,7 +288,7 @@ def test_a_twin_with_fewer_outputs_is_no_twin() -> None:
 
 def test_a_split_that_undoes_a_concat_gives_the_lanes() -> None:
     """And so does a Slice or a Gather of one whole lane, through Reshape and Transpose."""
-    values = values_of(model("undone"))
+    values = studied("undone").values
     undone = {"a": "p", "b": "q", "d": "r", "e": "q", "h": "r"}
     assert values.undone == undone
 

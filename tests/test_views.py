@@ -10,17 +10,18 @@ import pytest
 from hypothesis import given, settings
 from onnx import ModelProto
 
+from onnx_sched.analysis import Analysis
 from onnx_sched.stacking import LANE, Layout, at, packed
 from onnx_sched.views import MOST, openings
 from tests.nets import Array, analysed, every_value, feeds, ints, net
 from tests.test_blocks import chains
-from tests.zoo import MODELS, RANDOM, model, sightings
+from tests.zoo import MODELS, RANDOM, sightings, studied
 
 Opening = tuple[tuple[str, ...], Layout, str]
 
 
-def found(proto: ModelProto) -> list[Opening]:
-    return list(openings(analysed(proto).circuit))
+def found(analysis: Analysis) -> list[Opening]:
+    return list(openings(analysis.circuit))
 
 
 def lane_of(tensor: Array, layout: Layout, lanes: int, lane: int) -> Array:
@@ -31,9 +32,9 @@ def lane_of(tensor: Array, layout: Layout, lanes: int, lane: int) -> Array:
     return np.split(tensor, lanes, axis)[lane]
 
 
-def check(proto: ModelProto, runs: Sequence[dict[str, Array]]) -> list[Opening]:
+def check(analysis: Analysis, runs: Sequence[dict[str, Array]]) -> list[Opening]:
     """Hold every opening of a model against runs."""
-    opened = found(proto)
+    opened = found(analysis)
     for bundle, layout, source in opened:
         assert len(bundle) > 1
         named = [name for name in bundle if "\0" not in name]
@@ -53,14 +54,14 @@ def check(proto: ModelProto, runs: Sequence[dict[str, Array]]) -> list[Opening]:
 @pytest.mark.parametrize("name", sorted({*MODELS} - RANDOM))
 def test_openings_are_true_in_every_run(name: str) -> None:
     """Cut from the source as the layout says, lane k is the value that stands at place k."""
-    check(model(name), [seen for _, seen in sightings(name)])
+    check(studied(name), [seen for _, seen in sightings(name)])
 
 
 @settings(max_examples=100, deadline=None)
 @given(chains())
 def test_openings_of_any_cuts_are_true(proto: ModelProto) -> None:
     """Aligned or not, of whatever was joined and moved about before."""
-    check(proto, [every_value(proto, feeds(proto, N=n)) for n in (3, 4)])
+    check(analysed(proto), [every_value(proto, feeds(proto, N=n)) for n in (3, 4)])
 
 
 BOUNDS: dict[str, Any] = {
@@ -145,7 +146,9 @@ def test_cuts_open_the_lanes_that_they_cut(kind: str) -> None:
         f"(float[N,12] x, int64[1] n) => (float[] y{outputs(text)}) {{ {text} y = Add(x, x) }}",
         BOUNDS,
     )
-    opened = check(proto, [every_value(proto, feeds(proto, N=n) | {"n": ints(4)}) for n in (2, 4)])
+    opened = check(
+        analysed(proto), [every_value(proto, feeds(proto, N=n) | {"n": ints(4)}) for n in (2, 4)]
+    )
     shown = [(" ".join("-" if "\0" in n else n for n in b), la) for b, la, _ in opened]
     assert shown == expected
     assert {source for _, _, source in opened} <= {"x"}
@@ -166,7 +169,7 @@ def test_a_long_axis_is_no_row_of_lanes() -> None:
     )
     for size, expected in ((MOST, 1), (MOST + 1, 0)):
         proto = net(text.format(size), {"i": np.array(0), "j": np.array(7)})
-        assert len(found(proto)) == expected
+        assert len(found(analysed(proto))) == expected
 
 
 def test_old_opsets_spell_slices_with_attributes() -> None:
@@ -176,7 +179,7 @@ def test_old_opsets_spell_slices_with_attributes() -> None:
         "b = Slice<starts=[2],ends=[9],axes=[0]>(x) y = Add(a, b) }",
         opset=9,
     )
-    opened = check(proto, [every_value(proto, feeds(proto, N=3))])
+    opened = check(analysed(proto), [every_value(proto, feeds(proto, N=3))])
     assert opened == [(("a", "b"), packed(2, 0), "x")]
 
 
@@ -184,5 +187,5 @@ def test_holes_have_names_that_no_model_can_have() -> None:
     """Two holes are two names, and none is a value of the model."""
     text, _ = OPEN["gathers"]
     proto = net(f"(float[N,12] x) => (float[] y{outputs(text)}) {{ {text} y = Add(x, x) }}", BOUNDS)
-    ((bundle, _, _),) = found(proto)
+    ((bundle, _, _),) = found(analysed(proto))
     assert len(set(bundle)) == len(bundle) == 12

@@ -14,7 +14,19 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from tests.nets import COMMITTED, Array, bindings, committed, every_value, feeds, ints, net, numbers
+from onnx_sched.analysis import Analysis
+from tests.nets import (
+    COMMITTED,
+    Array,
+    analysed,
+    bindings,
+    committed,
+    every_value,
+    feeds,
+    ints,
+    net,
+    numbers,
+)
 from tests.nets import symbols as open_sizes
 
 Sizes = dict[str, int]
@@ -248,6 +260,7 @@ _TEXTS: Mapping[str, tuple[str, dict[str, Any], int]] = {
         {
             a = Identity(x) b = Relu(a) c = Relu(x) d = Cast<to=1>(b) e = Transpose<perm=[0,1]>(d)
             f = Dropout(e) g = Add(f, c) h = Add(b, b) i = LeakyRelu<alpha=0.1>(x)
+            aa = Concat<axis=1>(x) ab = Sum(x) ac = Mean(x) ad = Max(c) ae = Min(x)
             j = LeakyRelu<alpha=0.2>(x) k = LeakyRelu<alpha=0.1>(a) l = Cast<to=11>(x)
             m = Cast<to=1>(l) n = Clip(x, lo) o = Clip(x, , lo) p = Sub(x, c) q = Sub(c, x)
             y = Sum(g, h, i, j, k, m, n, o, p, q)
@@ -374,6 +387,12 @@ def model(name: str) -> ModelProto:
         return committed(name)
     text, weights, opset = _TEXTS[name]
     return net(text, weights, opset=opset, domains=DOMAINS)
+
+
+@cache
+def studied(name: str) -> Analysis:
+    """What is known about a model; nobody may change it."""
+    return analysed(model(name))
 
 
 @cache

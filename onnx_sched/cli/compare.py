@@ -62,7 +62,7 @@ _CLEAR = "\r\x1b[K"
 @click.option(
     "--pairs",
     type=click.IntRange(10),
-    default=200,
+    default=240,
     show_default=True,
     help="Paired samples under each condition.",
 )

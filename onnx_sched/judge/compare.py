@@ -58,7 +58,7 @@ class CompareOptions:
     atol: tuple[str, ...] = ()
     rtol: tuple[str, ...] = ()
     threads: tuple[int, ...] = (1,)
-    pairs: int = 200
+    pairs: int = 240
     budget: float = 10.0
     processes: int = 1
     cuda_graph: bool = False

@@ -34,11 +34,11 @@ NARROW = frozenset(
 
 def check(unit: Unit, circuit: Circuit) -> str | None:
     """Scale and zero point constant, whole bytes, shapes known."""
-    if not all(isinstance(o, Const) or o is None for o in unit.operands[1:]):
-        return "its scale or zero point is computed"
     narrow = unit.operands[0] if unit.kind == "DequantizeLinear" else unit.outputs[0]
     if circuit.elem_type(narrow) not in NARROW:
         return "its numbers have no whole bytes, or are no integers"
+    if not all(isinstance(o, Const) or o is None for o in unit.operands[1:]):
+        return "its scale or zero point is computed"
     if circuit.shape(unit.operands[0]) is None or circuit.values.shape(unit.outputs[0]) is None:
         return "the shape of its input is not known"
     return None

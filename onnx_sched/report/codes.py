@@ -205,6 +205,13 @@ _ALL = (
         "Allow more with --max-activation 2, or serve smaller batches.",
     ),
     Code(
+        "S305",
+        "would lose a fusion",
+        "ONNX Runtime runs a whole attention block as one node where it finds separate products for "
+        "query, key and value. With these made one, it did not, and the fused node is worth more.",
+        "Nothing: the runtime does better by itself here.",
+    ),
+    Code(
         "S401",
         "you asked not to",
         "--skip-op or --skip-node names these nodes.",

@@ -98,6 +98,8 @@ def _details(found: Explanation, verbose: bool) -> Table:
         table.add_row(_label("with"), _names(others, most))
     if found.becomes:
         table.add_row(_label("becomes"), _names(found.becomes, most))
+    elif found.outcome == "batched":
+        table.add_row(_label("becomes"), Text("no node of its own: the way lanes lie does it"))
     if len(found.region) > 1:
         table.add_row(_label("region"), Text(_region(found.region, verbose)))
     if found.reason:
@@ -112,7 +114,7 @@ def _details(found: Explanation, verbose: bool) -> Table:
 def _near(near: Near) -> RenderableType:
     lines: list[RenderableType] = [Text(harmless(near.node, NAME) or "?", style="cyan")]
     for d in near.differences:
-        text = f"{d.what}: {harmless(d.here, NAME)} here, {harmless(d.there, NAME)} there"
+        text = f"{d.what}: here {harmless(d.here, NAME)}; there {harmless(d.there, NAME)}"
         lines.append(Padding(Text(text), (0, 0, 0, 2)))
     return Group(*lines)
 

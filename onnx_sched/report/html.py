@@ -70,6 +70,7 @@ def to_html(scene: Scene, command: str = "") -> str:
         more_batched=max(0, len(_batched(report.groups)) - ROWS),
         refusals=_refusals(report.refusals),
         layers=layers[: 2 * ROWS],
+        repeats=any(row.times > 1 for row in layers),
         more_layers=max(0, len(layers) - 2 * ROWS),
         memory=_memory(scene),
         machine=machine(report.provider, report.provider_note),
@@ -222,6 +223,12 @@ def _refusals(refusals: Sequence[Refusal]) -> list[dict[str, Any]]:
     return found
 
 
+def _measured(peak: Change) -> str:
+    if peak.before is None or peak.after is None:
+        return ""
+    return f"{size(peak.before)} before and {size(peak.after)} after"
+
+
 def _memory(scene: Scene) -> dict[str, Any]:
     """The curves before and after, on one scale."""
     sizes = scene.sizes()
@@ -231,7 +238,7 @@ def _memory(scene: Scene) -> dict[str, Any]:
     shown = ", ".join(f"{name}={value}" for name, value in sizes.items())
     return {
         "sizes": harmless(shown, 120) or f"open sizes taken as {ASSUMED}",
-        "source": scene.report.peak_source,
+        "measured": _measured(scene.report.peak),
         "curves": [
             {
                 "side": side,

@@ -162,7 +162,7 @@ def _tracks(pid: int, title: str, wires: int, spare: bool) -> list[dict[str, Any
 
 def _begins(slices: Sequence[Slice]) -> list[float]:
     """When each slice begins, in microseconds: where the one before it ends."""
-    return list(accumulate((s.ran.microseconds for s in slices[:-1]), initial=0.0))
+    return list(accumulate((s.ran.microseconds for s in slices), initial=0.0))[:-1]
 
 
 def _track(piece: Slice) -> int:
