@@ -333,16 +333,14 @@ def test_the_differ_sees_every_field() -> None:
             found = differences(proto, changed)
             assert found, [*path, field.name]
             assert any(field.name in text for text in found)
-            assert differences(changed, proto)
             count += 1
             several = hasattr(value, "extend")
             if isinstance(value[0] if several else value, Message):
-                paths += (
-                    [[*path, field.name, k] for k in range(len(value))]
-                    if several
-                    else [[*path, field.name]]
+                places: list[list[Any]] = (
+                    [[k] for k in range(min(len(value), 2))] if several else [[]]
                 )
-    assert count > 400
+                paths += [[*path, field.name, *place] for place in places]
+    assert count > 200
 
 
 def follow(message: Any, path: list[Any]) -> Any:

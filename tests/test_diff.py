@@ -54,7 +54,7 @@ def copy(model: ModelProto) -> ModelProto:
 
 def told(found: Difference) -> list[tuple[str, str, str]]:
     """Section, name, and what differs ("-" removed, "+" added)."""
-    rows = []
+    rows: list[tuple[str, str, str]] = []
     for section in found.sections:
         rows += [(section.title, item.name, "-") for item in section.removed]
         rows += [(section.title, item.name, "+") for item in section.added]
@@ -216,18 +216,21 @@ def test_numbers(a: list[float], b: list[float], said: str) -> None:
     """Weights differ by their bits; how far, is told in numbers."""
     models = []
     for values in (a, b):
-        models.append(net("(float[N] x) => (float[] y) { y = Relu(x) }", {"w": np.float32(values)}))
+        models.append(
+            net("(float[N] x) => (float[] y) { y = Relu(x) }", {"w": np.array(values, np.float32)})
+        )
     found = [a.after for s in between(*models).sections for c in s.changed for a in c.aspects]
     assert found == ([said] if said else [])
 
 
 def test_types_without_numpy() -> None:
     """Weights of types that numpy does not have are compared by their bytes, and words by letters."""
-    for kind, one, other in (
+    cases: tuple[tuple[int, Any, Any], ...] = (
         (TensorProto.BFLOAT16, [1.0, 2.0], [1.0, 3.0]),
         (TensorProto.STRING, [b"a", b"bc"], [b"ab", b"c"]),
         (TensorProto.INT4, [1, 2], [1, 3]),
-    ):
+    )
+    for kind, one, other in cases:
         models = []
         for values in (one, other):
             model = net("(float[N] x) => (float[] y) { y = Relu(x) }")

@@ -49,8 +49,12 @@ _CLEAR = "\r\x1b[K"
     help="Inputs: a .npz file, or a folder with test_data_set_* in it.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of inputs and sampling order.")
-@click.option("--atol", multiple=True, metavar="[OUT:]V", help="Absolute tolerance.")
-@click.option("--rtol", multiple=True, metavar="[OUT:]V", help="Relative tolerance.")
+@click.option(
+    "--atol", multiple=True, metavar="[OUT:]V", help="Absolute tolerance, of all or of one output."
+)
+@click.option(
+    "--rtol", multiple=True, metavar="[OUT:]V", help="Relative tolerance, of all or of one output."
+)
 @click.option(
     "--threads",
     multiple=True,

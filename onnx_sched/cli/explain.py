@@ -39,7 +39,7 @@ Examples:
     help="Explain as if `optimize` were given the same flag. Repeatable.",
 )
 @click.option("--nonempty", is_flag=True, help="Promise that no batch is empty, as in `optimize`.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def explain(
     target: str | None,
     node: str | None,

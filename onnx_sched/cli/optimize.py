@@ -56,8 +56,18 @@ def choices(command: F) -> F:
             help="Inputs to check with: a .npz file, or a folder with test_data_set_* in it.",
         ),
         click.option("--seed", default=0, show_default=True, help="Seed of the random inputs."),
-        click.option("--atol", multiple=True, metavar="[OUT:]V", help="Absolute tolerance."),
-        click.option("--rtol", multiple=True, metavar="[OUT:]V", help="Relative tolerance."),
+        click.option(
+            "--atol",
+            multiple=True,
+            metavar="[OUT:]V",
+            help="Absolute tolerance, of all or of one output.",
+        ),
+        click.option(
+            "--rtol",
+            multiple=True,
+            metavar="[OUT:]V",
+            help="Relative tolerance, of all or of one output.",
+        ),
         click.option("--no-check", is_flag=True, help="Do not run the models and compare."),
         click.option("--nonempty", is_flag=True, help="Promise that no batch is empty."),
         click.option(

@@ -42,7 +42,8 @@ def load_feeds(path: Path | str, model: ModelProto) -> list[dict[str, Any]]:
     elif path.is_file():
         feeds = [(str(path), _read_npz(path))]
     else:
-        raise UsageError(f"--inputs {path}: no such file or folder")
+        hint = "name a .npz file, or a folder with test_data_set_* in it"
+        raise UsageError(f"--inputs {path}: no such file or folder", hint)
     specs = input_specs(model)
     return [_checked(where, feed, specs, overridable_names(model)) for where, feed in feeds]
 
