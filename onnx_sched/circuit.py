@@ -13,6 +13,7 @@ from functools import cached_property
 from onnx_sched.constants import Const
 from onnx_sched.dims import Shape
 from onnx_sched.graph import Graph
+from onnx_sched.stacking import Bulk
 from onnx_sched.values import Values
 
 Operand = str | Const | None
@@ -97,11 +98,28 @@ class Circuit:
         """The unit that a node belongs to, by the node's place."""
         return {k: u for u in self.units for k in u.nodes}
 
+    @cached_property
+    def given(self) -> dict[str, tuple[str, int]]:
+        """Sizes known only at run time that an input of the graph shows: its name, and the axis.
+
+        Without a way to say that a 0 in a shape means none (opset 14), only for batches that are not empty.
+        """
+        found: dict[str, tuple[str, int]] = {}
+        for value in self.graph.proto.input if self.nonempty or self.graph.opset >= 14 else ():
+            for axis, dim in enumerate(self.values.shape(value.name) or ()):
+                if isinstance(dim, str) and "*" not in dim:
+                    found.setdefault(dim, (value.name, axis))
+        return found
+
     def shape(self, operand: Operand) -> Shape | None:
         """Shape of an operand, if known."""
         if isinstance(operand, Const):
             return operand.shape
         return self.values.shape(operand) if operand is not None else None
+
+    def bulk(self, lanes: int, shape: Shape) -> Bulk:
+        """The sizes of some lanes of one shape, with what is promised and given at run time."""
+        return Bulk(lanes, shape, self.nonempty, frozenset(self.given))
 
     def elem_type(self, operand: Operand) -> int | None:
         """ONNX element type of an operand, if known."""

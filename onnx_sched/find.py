@@ -61,7 +61,7 @@ class Finder:
         buckets: dict[tuple[int, Signature], list[Unit]] = {}
         for unit in self.circuit.units:
             rule = None if self.skip(unit) else rule_for(unit)
-            if rule is None or rule.check(unit, self.circuit) is not None:
+            if rule is None or rule.check(unit, self.circuit) is not None or self._void(unit):
                 continue
             sign = signature(unit, self.circuit, rule.static, rule.optional, rule.spread)
             if sign is not None:
@@ -75,6 +75,11 @@ class Finder:
         groups = self._widened(groups)
         groups.sort(key=lambda g: (g.level, min(u.number for u in g.units)))
         return regions(groups)
+
+    def _void(self, unit: Unit) -> bool:
+        """Whether a unit works on tensors that are always empty: nothing to gain, and runtimes stumble."""
+        shapes = [self.circuit.shape(v) or () for v in (*unit.operands, *unit.outputs)]
+        return any(0 in shape for shape in shapes)
 
     def _widened(self, groups: Sequence[Group]) -> list[Group]:
         """Put products of one value side by side although their widths differ."""
@@ -174,7 +179,7 @@ class Finder:
         """Alike light units that make operand k of several lanes and are in no group yet."""
         found: dict[Hashable, dict[int, Unit]] = {}
         for unit in group:
-            operand = unit.operands[k]
+            operand = unit.operands[k] if k < len(unit.operands) else None
             maker = self.circuit.maker.get(operand) if isinstance(operand, str) else None
             if maker is None or maker.number in self._draft_of or maker.number not in self._bucket:
                 continue
@@ -286,6 +291,7 @@ def reductions(circuit: Circuit, groups: Sequence[Group]) -> tuple[Reduction, ..
         for v in b
     }
     inner: set[int] = set()
+    aliased = set(circuit.values.canon.values())
     found: list[Reduction] = []
     for unit in reversed(circuit.units):
         if unit.number in taken or unit.number in inner or unit.domain:
@@ -310,6 +316,7 @@ def reductions(circuit: Circuit, groups: Sequence[Group]) -> tuple[Reduction, ..
                 and isinstance(term, str)
                 and term not in circuit.graph.output_set
                 and len(circuit.graph.readers.get(term, ())) == 1
+                and term not in aliased
                 and maker.outputs[0] == term
             ):
                 members.append(maker)

@@ -82,6 +82,17 @@ class Result:
             after = analyse(files.Source(self._skeleton, self._source.path), fresh=self._fresh)
         return Scene(self.report, self.plan, before, after, self._shapes)
 
+    def save_report(self, path: Path | str) -> None:
+        """Write the report in the form that the suffix names: .html, .md, .json or .txt.
+
+        Raises:
+            UsageError: If the suffix is another one.
+            ModelError: If it cannot be written.
+        """
+        from onnx_sched.report import saving  # it knows every form: not needed to import onnx_sched
+
+        saving.save(self.scene(), Path(path))
+
     def save_plan(self, path: Path | str) -> None:
         """Write the plan; `--plan` carries it out again without measuring."""
         Path(path).write_text(plan_file.to_json(self.plan, self._nonempty), "utf-8")

@@ -224,6 +224,8 @@ class Inference:
             if target is not None and data is not None and data.shape is not None:
                 shape = expanded(data.shape, target)
                 return ValueType(value.elem_type, shape) if shape is not None else value
+        if node.op_type in POOLS and data is not None and _overhangs(node, data, value):
+            return ValueType(value.elem_type, None)
         if node.op_type == "ConstantOfShape" and operands[0].ints is not None:
             return ValueType(value.elem_type, operands[0].ints)
         return value
@@ -284,3 +286,25 @@ def expanded(shape: Shape, target: Sequence[Dim]) -> Shape | None:
             return None
         out.append(x if y == 1 else y)
     return tuple(out)
+
+
+POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+
+
+def _overhangs(node: NodeProto, data: ValueType, value: ValueType) -> bool:
+    """Whether the last window of a pool that rounds up might begin in the padding.
+
+    ONNX's inference counts such a window and ONNX Runtime does not, so that its size is not known.
+    """
+    given = {a.name: a for a in node.attribute}
+    if "ceil_mode" not in given or not given["ceil_mode"].i:
+        return False
+    if data.shape is None or value.shape is None:
+        return True
+    spatial, out = data.shape[2:], value.shape[2:]
+    strides = list(given["strides"].ints) if "strides" in given else [1] * len(spatial)
+    pads = list(given["pads"].ints) if "pads" in given else [0] * (2 * len(spatial))
+    return any(
+        not isinstance(size, int) or not isinstance(made, int) or (made - 1) * stride >= size + pad
+        for size, made, stride, pad in zip(spatial, out, strides, pads, strict=False)
+    )

@@ -98,10 +98,19 @@ def is_packed(layout: Layout) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """The sizes behind a bundle: number of lanes and the shape of each."""
+    """The sizes behind a bundle: number of lanes and the shape of each.
+
+    Attributes:
+        lanes: Number of lanes.
+        shape: Of each.
+        nonempty: A promise that no size known only at run time is 0.
+        given: Sizes known only at run time that a graph input shows.
+    """
 
     lanes: int
     shape: Shape
+    nonempty: bool = False
+    given: frozenset[str] = frozenset()
 
     def dim(self, atom: Atom) -> Dim:
         """Size of an atom."""
@@ -123,6 +132,13 @@ class Reshape:
     """Reshape to `target`, in ONNX's terms: 0 copies a size, -1 takes the rest."""
 
     target: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """Reshape to a shape that takes sizes from graph inputs at run time."""
+
+    shape: Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +177,18 @@ class Extend:
     rank: int
 
 
-Step = Reshape | Transpose | Unsqueeze | Squeeze | Crop | Extend
+Step = Reshape | Shaped | Transpose | Unsqueeze | Squeeze | Crop | Extend
 
 
-def reshape_target(before: Shape, after: Shape) -> tuple[int, ...] | None:
+def effort(route: Sequence[Step]) -> int:
+    """About how many nodes a change of layout takes."""
+    return sum(3 if isinstance(step, Shaped) else 1 for step in route)
+
+
+def reshape_target(before: Shape, after: Shape, nonempty: bool = False) -> tuple[int, ...] | None:
     """The operand of a Reshape between two shapes of equal size; None if it would need run-time sizes.
+
+    A size that is copied may be 0, and then says nothing about one that is left to be worked out.
 
     >>> reshape_target(("B", "S", 12), ("B", "S", 4, 3))
     (0, 0, 4, 3)
@@ -182,7 +205,9 @@ def reshape_target(before: Shape, after: Shape) -> tuple[int, ...] | None:
             target.append(0)
         else:
             target.append(-1)
-    return tuple(target) if target.count(-1) <= 1 else None
+    if target.count(-1) > 1 or (-1 in target and 0 in target and not nonempty):
+        return None
+    return tuple(target)
 
 
 def steps(bulk: Bulk, source: Layout, target: Layout) -> tuple[Step, ...] | None:
@@ -209,7 +234,7 @@ def steps(bulk: Bulk, source: Layout, target: Layout) -> tuple[Step, ...] | None
     if have == want:
         if before == after:
             return ()
-        step = _resize(before, after)
+        step = _resize(before, after, bulk)
         return None if step is None else (step,)
     direct = _permutation(bulk, source, target)
     if direct is not None:
@@ -220,13 +245,13 @@ def steps(bulk: Bulk, source: Layout, target: Layout) -> tuple[Step, ...] | None
     moved = tuple(middle[k] for k in order)
     found: list[Step] = []
     if before != middle:
-        step = _resize(before, middle)
+        step = _resize(before, middle, bulk)
         if step is None:
             return None
         found.append(step)
     found.append(Transpose(tuple(order)))
     if moved != after:
-        step = _resize(moved, after)
+        step = _resize(moved, after, bulk)
         if step is None:
             return None
         found.append(step)
@@ -239,7 +264,7 @@ def _with_spare(bulk: Bulk, axis: Axis) -> Bulk:
     longer = f"({product(bulk.shape[a] for a in atoms)})+1"
     shape = [1 if a in atoms[1:] else d for a, d in enumerate(bulk.shape)]
     shape[atoms[0]] = longer
-    return Bulk(bulk.lanes, tuple(shape))
+    return Bulk(bulk.lanes, tuple(shape), bulk.nonempty, bulk.given)
 
 
 def separate(layout: Layout, bulk: Bulk) -> Layout:
@@ -260,7 +285,7 @@ def compact(layout: Layout, bulk: Bulk) -> Layout:
     return tuple(axis for axis in layout if SPARE in axis or any(bulk.dim(a) != 1 for a in axis))
 
 
-def _resize(before: Shape, after: Shape) -> Step | None:
+def _resize(before: Shape, after: Shape, bulk: Bulk) -> Step | None:
     """The node between two shapes of equal elements in equal order, by the plainest op."""
     if len(before) < len(after):
         added = _unit_axes(before, after)
@@ -270,8 +295,11 @@ def _resize(before: Shape, after: Shape) -> Step | None:
         removed = _unit_axes(after, before)
         if removed is not None:
             return Squeeze(removed)
-    shape = reshape_target(before, after)
-    return None if shape is None else Reshape(shape)
+    shape = reshape_target(before, after, bulk.nonempty)
+    if shape is not None:
+        return Reshape(shape)
+    had = 0 not in after and all(isinstance(d, int) or d in bulk.given for d in after)
+    return Shaped(after) if had else None
 
 
 def _unit_axes(short: Shape, long: Shape) -> tuple[int, ...] | None:

@@ -104,6 +104,7 @@ class Trial:
         )
 
     def profiled(self) -> Mapping[str, Any]:
+        """The inputs at which models are profiled: the largest sizes that are timed."""
         return self.sets()[min(len(self.sets()), TIMED) - 1][1]
 
     def shapes(self) -> dict[str, tuple[int, ...]]:

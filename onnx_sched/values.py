@@ -194,7 +194,7 @@ def _visit(
         domain,
         node.op_type,
         tuple(sorted(attributes(node).items())),
-        tuple(names),
+        tuple(("=", values.constants[n].key) if n in values.constants else n for n in names),
         len(node.output),
     )
     twin = seen.setdefault(key, node)

@@ -59,6 +59,8 @@ CONVOLUTIONS = frozenset({"conv_t", "grouped_conv"})
 def forms(group: Group, convolves: bool = True) -> tuple[str, ...]:
     """The forms that a group can take, the plainest first; by convolutions only if asked."""
     found = _forms(group)
+    if any(isinstance(o, Const) and o.elem_type == 11 for u in group.units for o in u.operands):
+        convolves = False
     return found if convolves else tuple(f for f in found if f not in CONVOLUTIONS)
 
 

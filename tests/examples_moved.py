@@ -81,6 +81,17 @@ SELECTS = [
     Example("Gather", "r@ = Gather<axis=-1>(a@, at)" + NEG, {"at": whole(2, 0)}, EVERY, (7, 21)),
     Example("Gather", "r@ = Gather<axis=1>(a@, k)" + NEG, {}, FLAT, (7, 21), inputs="int64[J] k"),
     Example(
+        "Gather", "r@ = Gather<axis=1>(a@, k)" + NEG, {}, IMAGES, (7, 21), inputs="int64[J,2] k"
+    ),
+    Example(
+        "GatherND",
+        "r@ = GatherND<batch_dims=1>(a@, k)" + NEG,
+        {},
+        FLAT,
+        (12, 21),
+        inputs="int64[N,1] k",
+    ),
+    Example(
         "Gather",
         "o@ = Mul(k, o) r@ = Gather<axis=0>(a@, o@)" + NEG,
         {"o": array(lambda k: np.array(0, np.int32))},

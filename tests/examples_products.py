@@ -142,6 +142,20 @@ EQUATIONS = [
     Example("Einsum", 'y@ = Einsum<equation="bi->ib">(a@)', {}, ("nonempty",), (12, 21)),
     Example(
         "Einsum",
+        'y@ = Einsum<equation="bi,ij->b">(a@, u@)',
+        {"u@": floats(4, 3)},
+        ("nonempty",),
+        (12, 21),
+    ),
+    Example(
+        "Einsum",
+        'y@ = Einsum<equation="ii,bi->b">(u@, a@)',
+        {"u@": floats(4, 4)},
+        ("nonempty",),
+        (12, 21),
+    ),
+    Example(
+        "Einsum",
         'h@ = Transpose(a@) m@ = MatMul(h@, b@) y@ = Einsum<equation="jj->j">(m@)',
         {},
         FLAT,
@@ -206,21 +220,15 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def _recurrent(kind: str, more: str, read: str, weights: dict[str, Maker]) -> Example:
-    """A recurrence over axis 1 of the lanes, all of them with the same weights."""
+    """A recurrence of two steps of two numbers each, all lanes with the same weights."""
     gates = GATES[kind]
-    own = {"W": floats(1, 3 * gates, 4), "R": floats(1, 3 * gates, 3), "B": floats(1, 6 * gates)}
-    body = f"t@ = Transpose<perm=[1,0,2]>(a@) {more} {read}"
-    inputs = ", ".join(
-        t for n, t in {"k)": "int32[N] k", "z)": "float[1,N,3] z"}.items() if n in more
-    )
-    return Example(
-        kind,
-        body,
-        {**own, **weights},
-        DEEP,
-        (11, 21) if "Slice" in more else (7, 11, 21),
-        inputs=inputs,
-    )
+    own = {"W": floats(1, 3 * gates, 2), "R": floats(1, 3 * gates, 3), "B": floats(1, 6 * gates)}
+    body = f"q@ = Reshape(a@, to) t@ = Transpose<perm=[1,0,2]>(q@) {more} {read}"
+    given = {"k)": "int32[N] k", "z)": "float[1,N,3] z"}
+    inputs = ", ".join(text for end, text in given.items() if end in more)
+    opsets = (11, 21) if "Slice" in more else (7, 11, 21)
+    made = {**own, "to": whole(0, 2, 2), **weights}
+    return Example(kind, body, made, FLAT, opsets, inputs=inputs)
 
 
 RECURRENT = [
@@ -233,9 +241,10 @@ RECURRENT = [
     ),
     _recurrent(
         "LSTM",
-        "i@ = Slice(t@, from, to, ax, one) r@, h@ = LSTM<hidden_size=3>(t@, W, R, B, , i@, z)",
+        "e@ = Slice(b@, from, end, ax) i@ = Reshape(e@, up) "
+        "r@, h@ = LSTM<hidden_size=3>(t@, W, R, B, , i@, z)",
         "y@ = Neg(h@)",
-        {"from": whole(0, 0), "to": whole(1, 3), "ax": whole(0, 2), "one": whole(1, 1)},
+        {"from": whole(0), "end": whole(3), "ax": whole(1), "up": whole(1, -1, 3)},
     ),
     _recurrent(
         "GRU",
@@ -247,6 +256,19 @@ RECURRENT = [
         "RNN", 'r@, h@ = RNN<hidden_size=3, activations=["Relu"]>(t@, W, R, B)', "y@ = Neg(h@)", {}
     ),
 ]
+
+
+def _skip(kind: str, call: str, made: str = "r@") -> tuple[Example, Example]:
+    """A norm of a sum: where rows can lie on one axis, and where sizes are in the way."""
+    given = {"g": positive(4), "h": floats(4), "c": floats(4)}
+    names = call.partition("(")[2].rstrip(")").split(", ")
+    weights = {n: given[n[0]] for n in names if n[:1] in given}
+    body = f"{made} = {MS}.{kind}{call} y@ = {'Neg(r@)' if made == 'r@' else 'Mul(r@, s@)'}"
+    plain = kind.removeprefix("Skip")
+    return (
+        Example(f"{MS}.{kind}", body, weights, FLAT),
+        Example(f"{MS}.{kind}", body, weights, DEEP, op_type=plain),
+    )
 
 
 CONTRIB = [
@@ -266,42 +288,14 @@ CONTRIB = [
         f"{MS}.FusedMatMul", f"y@ = {MS}.FusedMatMul<transB=1>(a@, u@)", {"u@": floats(3, 4)}, ROWS
     ),
     Example(f"{MS}.FusedMatMul", f"y@ = {MS}.FusedMatMul<transA=1>(a@, b@)", {}, ("nonempty",)),
-    Example(
-        f"{MS}.SkipLayerNormalization",
-        f"y@ = {MS}.SkipLayerNormalization<epsilon=0.01>(a@, b@, g@, h@, c@)",
-        {"g@": positive(4), "h@": floats(4), "c@": floats(4)},
-        ROWS,
-    ),
-    Example(
-        f"{MS}.SkipLayerNormalization",
-        f"y@ = {MS}.SkipLayerNormalization(a@, b@, g, h, c)",
-        {"g": positive(4), "h": floats(4), "c": floats(4)},
-        ROWS,
-    ),
-    Example(
-        f"{MS}.SkipLayerNormalization",
-        f"y@ = {MS}.SkipLayerNormalization(a@, b@, g@)",
-        {"g@": positive(4)},
-        ROWS,
-    ),
-    Example(
-        f"{MS}.SkipLayerNormalization",
-        f"r@, , , s@ = {MS}.SkipLayerNormalization(a@, b@, g@, h@) y@ = Mul(r@, s@)",
-        {"g@": positive(4), "h@": floats(4)},
-        ROWS,
-    ),
-    Example(
-        f"{MS}.SkipSimplifiedLayerNormalization",
-        f"y@ = {MS}.SkipSimplifiedLayerNormalization(a@, b@, g@, c@)",
-        {"g@": positive(4), "c@": floats(4)},
-        ROWS,
-    ),
-    Example(
-        f"{MS}.SkipSimplifiedLayerNormalization",
-        f"r@, , , s@ = {MS}.SkipSimplifiedLayerNormalization<epsilon=0.01>(a@, b@, g, c) y@ = Mul(r@, s@)",
-        {"g": positive(4), "c": floats(4)},
-        ROWS,
-    ),
+    *_skip("SkipLayerNormalization", "<epsilon=0.01>(a@, b@, g@, h@, c@)"),
+    *_skip("SkipLayerNormalization", "(a@, b@, g, h, c)"),
+    *_skip("SkipLayerNormalization", "(a@, b@, g, h@)"),
+    *_skip("SkipLayerNormalization", "(a@, b@, g@)"),
+    *_skip("SkipLayerNormalization", "(a@, b@, g@, h@)", "r@, , , s@"),
+    *_skip("SkipLayerNormalization", "(a@, b@, g@, , c)", "r@, , , s@"),
+    *_skip("SkipSimplifiedLayerNormalization", "(a@, b@, g@, c@)"),
+    *_skip("SkipSimplifiedLayerNormalization", "<epsilon=0.01>(a@, b@, g, c)", "r@, , , s@"),
     Example(
         f"{MS}.MatMulNBits",
         f"r@ = {MS}.MatMulNBits<K=5, N=4, bits=4, block_size=16>(x, c@, s@) y@ = Mul(r@, a@)",

@@ -106,6 +106,13 @@ QUANTISATION = [
     ),
     Example(
         "DequantizeLinear",
+        "r@ = DequantizeLinear<axis=1, block_size=1500>(c@, s@) y@ = MatMul(a@, r@)",
+        {"c@": codes(4, 3000), "s@": scale(4, 2)},
+        ROWS,
+        (21,),
+    ),
+    Example(
+        "DequantizeLinear",
         "r@ = DequantizeLinear<axis=0, block_size=2>(c@, s@, z@) y@ = MatMul(a@, r@)",
         {"c@": codes(4, 3000), "s@": scale(2, 3000), "z@": zero(2, 3000)},
         ROWS,

@@ -254,6 +254,12 @@ NEAR: tuple[Near, ...] = (
     ),
     _near(
         "LSTM",
+        "t@ = Transpose<perm=[1,0,2]>(a@) r@ = LSTM<hidden_size=3>(t@, W@, R)" + NEG,
+        {"W@": floats(1, 12, 4), "R": floats(1, 12, 3)},
+        ways=("rows3",),
+    ),
+    _near(
+        "LSTM",
         "t@ = Transpose<perm=[1,0,2]>(a@) r@ = LSTM<hidden_size=3>(t@, W@, R@)" + NEG,
         OWN_LSTM,
         "its own",

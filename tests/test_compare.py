@@ -138,6 +138,7 @@ def test_processes_that_differ_widen_the_interval() -> None:
         (1.02, 1.05, (0.99, 1.01), "faster"),
         (0.90, 0.95, (0.99, 1.01), "slower"),
         (0.99, 1.30, (0.99, 1.01), "not_significant"),  # holds 1
+        (0.90, 1.00, (0.99, 1.01), "not_significant"),  # ends at 1
         (1.01, 1.03, (0.95, 1.05), "not_significant"),  # within the A/A interval
         (1.01, 1.30, (0.95, 1.05), "not_significant"),  # reaches into it
         (
@@ -310,9 +311,12 @@ def test_what_a_body_captures_counts_as_read() -> None:
 
 
 def test_a_random_node_is_no_constant() -> None:
-    """It reads nothing, but runs every time: a layer of its own."""
-    model = parse("""g () => (float[2] y) { r = RandomNormal<shape = [2]>() y = Bernoulli(r) }""")
-    assert layers(model.graph) == {0: 1, 1: 2}
+    """It reads nothing, or constants alone, but runs every time; nor is a source of data a constant."""
+    model = parse(
+        """g () => (float[2] y, float[2] z, float[2] q) <float[2] w = {0.5, 0.5}> {
+            r = RandomNormal<shape = [2]>() y = Neg(r) z = Bernoulli(w) q = own.Source() }"""
+    )
+    assert layers(model.graph) == {0: 1, 1: 2, 2: 1, 3: 1}
 
 
 def test_the_critical_path_takes_the_slowest_node_of_each_layer() -> None:
@@ -347,6 +351,8 @@ def test_the_live_set_of_a_fan_holds_all_arms() -> None:
             a = Neg(x) b = Exp(x) c = Sqrt(x) d = Abs(x) s = Sum(a, b, c, d) y = Neg(s) }"""
     )
     assert live_set(model, {"x": (10,)}).peak_bytes == 5 * 40
+    early = parse("g (float[N] x) => (float[N] a, float[N] y) { a = Neg(x) b = Exp(x) y = Neg(b) }")
+    assert live_set(early, {"x": (10,)}).peak_bytes == 3 * 40
     narrow = parse("g (float[N] x) => (float[N] y) { a = Neg(x) y = Neg(a) }")
     narrow.graph.output.append(narrow.graph.input[0])
     assert live_set(narrow, {"x": (10,)}).peak_bytes == 2 * 40
@@ -454,6 +460,8 @@ def test_cuda_options_are_set_only_where_asked_for() -> None:
     asked = provider_options(Setup(CUDA, cuda_graph=True, tf32=False))
     assert asked == [(CUDA, {"use_tf32": "0", "enable_cuda_graph": "1"}), CPU]
     assert provider_options(Setup(CPU, cuda_graph=True, tf32=False)) == [CPU]
+    other = "OpenVINOExecutionProvider"
+    assert provider_options(Setup(other, cuda_graph=True, tf32=False)) == [other, CPU]
 
 
 @pytest.fixture
@@ -575,8 +583,9 @@ def test_a_model_that_does_not_run_is_no_number(folder: Path) -> None:
     data = json.loads(ran.stdout)
     jsonschema.Draft202012Validator(closed(SCHEMA)).validate(data)
     assert data["latency"] == data["critical_path"] == []
+    assert data["dispatches"]["before"] == 3
     assert data["dispatches"]["after"] is None
-    assert data["dispatches"]["source"].startswith("not available")
+    assert data["dispatches"]["source"] == "not available: other.onnx does not run"
     assert any("not timed" in note for note in data["notes"])
 
 
@@ -602,8 +611,8 @@ def test_the_text_fits_and_takes_names_as_they_are(found: Comparison, width: int
         if "x [" in line:
             assert "pairs" in line
     assert sum("A/A" in line for line in lines) == len(found.latency)
-    tables = [line for line in lines if line.startswith(("node ", "peak ", "kernel ", "nodes "))]
-    assert len(tables) == 5  # a row a line: nothing wraps
+    start = next(place for place, line in enumerate(lines) if "counted at" in line)
+    assert lines.index("", start) == start + 8  # a row a line: nothing wraps
 
 
 def test_the_text_on_cuda_says_where_nodes_ran_and_what_tf32_did(found: Comparison) -> None:
@@ -622,3 +631,15 @@ def test_the_text_on_cuda_says_where_nodes_ran_and_what_tf32_did(found: Comparis
     assert "on the CPU: shape 0 (Shape)" in shown
     assert "and 2 more" in shown
     assert "2 copies between devices" in shown
+
+
+def test_the_slower_copy_of_the_check_by_hand_is_slower_and_nothing_else(folder: Path) -> None:
+    """`scripts/check_compare.py` adds nodes that ONNX Runtime keeps and that change no bit."""
+    from scripts.check_compare import repeated
+
+    slow = folder / "slow.onnx"
+    onnx.save(repeated(net(), 50), str(slow))
+    options = CompareOptions("cpu", pairs=10, budget=0.01, dims={"batch": (2,)})
+    found = compare(folder / "a.onnx", slow, options)
+    assert found.agreement.verdict == "bitwise"
+    assert (found.dispatches.after or 0) - (found.dispatches.before or 0) == 50

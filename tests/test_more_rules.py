@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,11 +21,12 @@ from onnx_sched.passes.rewrite import MEMBERS
 from onnx_sched.passes.rules import BY_DOMAIN, rule_for
 from onnx_sched.plan import Refusal
 from onnx_sched.planner import legal, made
+from tests.example_parts import QUANTISED, codes, scale, zero
 from tests.more_rule_examples import EXAMPLES, REFUSED_ROWS
-from tests.near_misses import NEAR, Near
+from tests.near_misses import NEAR, Near, by_lane
 from tests.nets import Array, analysed, evaluate, every_value, feeds
 from tests.rule_examples import EXAMPLES as FIRST_EXAMPLES
-from tests.rule_examples import WAYS, Example
+from tests.rule_examples import WAYS, Example, Maker
 
 UNCHECKED = {"GroupNormalization", "SimplifiedLayerNormalization"}
 """Ops that onnx's checker refuses at some opset although ONNX Runtime runs them."""
@@ -68,12 +70,13 @@ def run(model: ModelProto, inputs: dict[str, Array]) -> list[Array]:
 
 
 def joined(model: ModelProto) -> ModelProto:
-    """The model with its outputs put together by one Concat; numbers stay outputs."""
+    """The model with its outputs put together by one Concat, if they have axes and one open size at most."""
     whole = ModelProto()
     whole.CopyFrom(model)
     outputs = list(model.graph.output)
-    rank = len(outputs[0].type.tensor_type.shape.dim)
-    if rank:
+    shape = analysed(model).values.shape(outputs[0].name) or ()
+    rank = len(shape)
+    if rank and sum(not isinstance(d, int) for d in shape) < 2:
         names = [o.name for o in outputs]
         whole.graph.node.append(
             helper.make_node("Concat", names, ["joined"], name="joined", axis=rank - 1)
@@ -197,6 +200,59 @@ def test_types_of_ops_without_schema_are_those_of_the_runtime(example: Example) 
         assert tuple(evaluate(d, {"N": 3, "S": 2}) for d in known.shape) == array.shape
         seen += name.startswith(("r", "y"))
     assert seen >= 3
+
+
+def agreeing(row: str, body: str, own: Maker, **more: Any) -> Example:
+    """Lanes of which the last has another `o`."""
+    weights = {
+        "c@": codes(4, 3),
+        "s": scale(),
+        "z": zero(),
+        "e": scale(),
+        **more.pop("weights", {}),
+    }
+    return Example(row, body, {**weights, "o@": own}, **more)
+
+
+PARTLY = (
+    agreeing(
+        "MatMulInteger",
+        "q@ = QuantizeLinear(a@, s, o@) y@ = MatMulInteger(q@, c@, o@)",
+        by_lane(np.int8(1), np.int8(1), np.int8(2)),
+        out="int32",
+    ),
+    agreeing(
+        "QLinearMatMul",
+        QUANTISED + "y@ = QLinearMatMul(q@, s, z, c@, e, z, o@, z)",
+        by_lane(np.float32(0.1), np.float32(0.1), np.float32(0.2)),
+        out="int8",
+    ),
+    agreeing(
+        "QLinearConv",
+        QUANTISED + "y@ = QLinearConv(q@, s, z, c@, e, z, o@, z)",
+        by_lane(np.float32(0.1), np.float32(0.1), np.float32(0.2)),
+        out="int8",
+        ways=("channels",),
+        weights={"c@": codes(3, 4, 1, 1)},
+    ),
+    agreeing(
+        "ConvInteger",
+        "q@ = QuantizeLinear(a@, s, z) y@ = ConvInteger(q@, c@, z, o@)",
+        by_lane(np.uint8(1), np.uint8(1), np.uint8(2)),
+        out="int32",
+        ways=("channels",),
+        weights={"c@": codes(3, 4, 1, 1, dtype=np.uint8), "z": zero(dtype=np.uint8)},
+    ),
+)
+
+
+@pytest.mark.parametrize("example", PARTLY, ids=lambda e: e.row)
+def test_lanes_that_agree_run_together(example: Example) -> None:
+    """Where a node has one scale or zero point, lanes of equal ones are one node and others stay apart."""
+    model = example.build(example.ways[0], 21)
+    after = optimised(model, example.ways[0]).model
+    assert (batched(example, after), apart(example, after)) == (1, 1)
+    same_outputs(model, after)
 
 
 def test_entries_of_one_value_are_one_gather() -> None:

@@ -137,7 +137,7 @@ def test_rows_of_any_rank_are_mapped() -> None:
         "(float[N,S,4] x, float[2,N,S,4] z) => (float[] y, float[] u, float[] n) "
         "{ p = MatMul(x, w) y = Add(p, b) q = MatMul(z, w) u = Add(b13, q) "
         "r = MatMul(x, k) n = BatchNormalization(r, c, c, c, c) }",
-        {**WEIGHTS, "k": W, "c": np.abs(numbers(5)) + 0.1},
+        {**WEIGHTS, "k": numbers(4, 3, seed=9), "c": np.abs(numbers(5)) + 0.1},
     )
     assert [u.kind for u in units(proto)] == [LINEAR, LINEAR, LINEAR, "BatchNormalization"]
     assert check(analysed(proto), every_value(proto, feeds(proto, N=2, S=5))) == 3

@@ -24,7 +24,8 @@ Exit codes: 0 the models are the same, 1 they differ, 2 one of them cannot be re
 def diff(ctx: click.Context, before: Path, after: Path, as_json: bool) -> None:
     """Say what differs between two models: interface, nodes, initializers, metadata, by name.
 
-    Weights are compared by their numbers; the order of nodes in the file is no difference.
+    Weights are compared by their numbers; the order of nodes in the file is no difference. With -v
+    every name is listed.
     """
     from onnx_sched import files
     from onnx_sched.diff import diff as compared

@@ -50,7 +50,8 @@ def explain(
 ) -> None:
     """Explain a refusal CODE, or why a node of MODEL was or was not batched.
 
-    A node is explained as under `--choose always`: by what is legal. Nothing is run.
+    A node is explained as under `--choose always`: by what is legal. Nothing is run. With -v every name
+    is listed.
     """
     from onnx_sched.errors import UsageError
     from onnx_sched.report.codes import CODES, looks_like_code, lookup

@@ -22,6 +22,7 @@ from onnx_sched.cli.talk import COMMAND, talkative, wished
 from onnx_sched.errors import SchedError
 
 EPILOG = (
+    "Example: onnx-sched optimize model.onnx -o out.onnx\n\n"
     "Exit codes: 0 done or nothing to do, 1 failure, 2 usage, 3 outputs disagree, "
     "4 a gate failed, 5 provider not usable."
 )
@@ -53,11 +54,7 @@ class Sched(click.Group):
 @click.group(cls=Sched, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="onnx-sched")
 def cli() -> None:
-    r"""Make exported ONNX models run faster by running independent, alike nodes as one.
-
-    \b
-    onnx-sched optimize model.onnx -o out.onnx
-    """
+    """Make exported ONNX models run faster by running independent, alike nodes as one."""
     # Off before onnxruntime is imported: a tool that measures must not start a thread of its own.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 

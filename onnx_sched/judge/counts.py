@@ -37,11 +37,6 @@ class Side:
         """At the sizes at which things are counted."""
         return self.seen[-1] if isinstance(self.seen[-1], Inspection) else None
 
-    @property
-    def why(self) -> str:
-        """Why there is nothing to count."""
-        return self.seen[-1] if isinstance(self.seen[-1], str) else ""
-
 
 def try_inspect(path: Path, feeds: Mapping[str, Any], setup: Setup) -> Inspection | str:
     """Look at a model under the profiler; or why it does not run."""
@@ -75,26 +70,37 @@ def count(sides: Sequence[Side], feeds: Mapping[str, Any], setup: Setup) -> Coun
     shapes = {n: v.shape for n, v in feeds.items() if hasattr(v, "shape")}
     estimates = [live_set(side.proto, shapes) for side in sides]
     estimate = _both(*((found.peak_bytes, found.source) for found in estimates))
-    if sides[0].last is None or sides[1].last is None:
-        why = f"not available: {sides[0].why or sides[1].why}"
-        none, nobody = Counted(None, None, why), KernelCount(None, (), why)
-        return Counts(none, (nobody, nobody), none, estimate, none)
-    profiles = (sides[0].last.profile, sides[1].last.profile)
-    kernels = [
-        count_kernels(bind(open_for(side.path, setup), feeds, setup.provider), setup.provider)
-        for side in sides
-    ]
-    devices = [
-        device_peak(side.path, feeds, setup, profile)
-        for side, profile in zip(sides, profiles, strict=True)
-    ]
-    after_fusions = "ONNX Runtime profile, after its fusions"
+    found = [_one(side, feeds, setup) for side in sides]
     return Counts(
-        Counted(profiles[0].dispatches, profiles[1].dispatches, after_fusions),
-        (kernels[0], kernels[1]),
-        _both(*((profile.peak_activation_bytes, profile.source) for profile in profiles)),
+        _both(*(one.dispatches for one in found)),
+        (found[0].kernels, found[1].kernels),
+        _both(*(one.peak for one in found)),
         estimate,
-        _both(*devices),
+        _both(*(one.device for one in found)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _One:
+    """The numbers of one model, each with its source."""
+
+    dispatches: tuple[int | None, str]
+    kernels: KernelCount
+    peak: tuple[int | None, str]
+    device: tuple[int | None, str]
+
+
+def _one(side: Side, feeds: Mapping[str, Any], setup: Setup) -> _One:
+    if side.last is None:
+        why = f"not available: {side.path.name} does not run"
+        return _One((None, why), KernelCount(None, (), why), (None, why), (None, why))
+    profile = side.last.profile
+    once = bind(open_for(side.path, setup), feeds, setup.provider)
+    return _One(
+        (profile.dispatches, "ONNX Runtime profile, after its fusions"),
+        count_kernels(once, setup.provider),
+        (profile.peak_activation_bytes, profile.source),
+        device_peak(side.path, feeds, setup, profile),
     )
 
 

@@ -18,7 +18,7 @@ from onnx_sched.constants import Const
 from onnx_sched.passes.elementwise import full
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import Bulk, Layout, at, compact, lead, renumber, separate, steps
+from onnx_sched.stacking import Layout, at, compact, effort, lead, renumber, separate, steps
 
 
 def known(unit: Unit, circuit: Circuit) -> str | None:
@@ -28,6 +28,13 @@ def known(unit: Unit, circuit: Circuit) -> str | None:
     if any(o and circuit.values.shape(o) is None for o in unit.outputs):
         return "the shape of its result is not known"
     return None
+
+
+def known_const(unit: Unit, circuit: Circuit) -> str | None:
+    """The same, and a constant second operand."""
+    if len(unit.operands) > 1 and isinstance(unit.operands[1], str):
+        return "its axis or count is computed"
+    return known(unit, circuit)
 
 
 def wrap(axis: int, rank: int) -> int:
@@ -45,7 +52,7 @@ def home(batch: Batch, axes: Sequence[int]) -> tuple[str, Layout]:
     lanes = batch.lanes(0)
     if lanes is None:
         raise Refused("S102", f"all lanes of {batch.circuit.label(batch.unit)} read one value")
-    bulk = Bulk(batch.size, batch.shape(0))
+    bulk = batch.bulk(batch.shape(0))
     rank = len(bulk.shape)
     best: tuple[int, Layout] | None = None
     for source in batch.store.placed(lanes):
@@ -59,8 +66,8 @@ def home(batch: Batch, axes: Sequence[int]) -> tuple[str, Layout]:
             if not full(layout, bulk) or any(place(layout, a) is None for a in axes):
                 continue
             route = steps(bulk, source, layout)
-            if route is not None and (best is None or len(route) < best[0]):
-                best = (len(route), layout)
+            if route is not None and (best is None or effort(route) < best[0]):
+                best = (effort(route), layout)
     layout = best[1] if best is not None else lead(rank)
     return batch.store.get(lanes, layout), layout
 
@@ -309,6 +316,6 @@ RULES: Table = {
     "Split": Rule(split, check_split, static=(1,)),
     "Slice": Rule(slice_, check_slice, static=(1, 2, 3, 4)),
     "Concat": Rule(concat, check_concat),
-    "CumSum": Rule(cumsum, known, static=(1,)),
-    "TopK": Rule(topk, known, static=(1,)),
+    "CumSum": Rule(cumsum, known_const, static=(1,)),
+    "TopK": Rule(topk, known_const, static=(1,)),
 }

@@ -22,6 +22,7 @@ from onnx_sched.stacking import (
     Bulk,
     Layout,
     Step,
+    effort,
     is_packed,
     lane_axis,
     lead,
@@ -115,7 +116,7 @@ class Store:
         shape = self._circuit.values.shape(bundle[0])
         if shape is None:
             raise Refused("S202", f"the shape of {bundle[0]!r} is not known")
-        return Bulk(len(bundle), shape)
+        return self._circuit.bulk(len(bundle), shape)
 
     def put(self, bundle: Bundle, layout: Layout, name: str) -> None:
         """Note that a tensor holds a bundle."""
@@ -159,7 +160,7 @@ class Store:
         best: tuple[Layout | None, tuple[Step, ...] | None] = (None, None)
         for source in there:
             route = steps(bulk, source, layout)
-            if route is not None and (best[1] is None or len(route) < len(best[1])):
+            if route is not None and (best[1] is None or effort(route) < effort(best[1])):
                 best = (source, route)
         return best
 
@@ -213,6 +214,8 @@ class Store:
         else:
             name = self._emit.gather(whole, axis, where, hint, final)
         self.put(bundle, source, name)
+        if steps(self.bulk(bundle), source, layout) is None:
+            raise Refused("S201", "sizes known only at run time stand in the way of a Reshape")
         return name if source == layout else self.get(bundle, layout, out)
 
     def _asked_parts(self, home: Bundle) -> list[Bundle]:
@@ -242,6 +245,8 @@ class Store:
         whole = self.get(home, layout)
         axis = lane_axis(layout)
         size = self.bulk(home).physical(layout)[axis]
+        if not isinstance(size, int) and not self._circuit.nonempty:
+            return False  # nothing cannot be split
         hint = f"{home[0]}_x{len(home)}_parts"
         outputs = [self._emit.name(f"{p[0]}_x{length}") for p in parts]
         if isinstance(size, int):
@@ -262,7 +267,7 @@ class Store:
             route = steps(bulk, option, layout)
             if route is None:
                 continue
-            cost = len(route) + sum(self._price(p, option) for p in pieces)
+            cost = effort(route) + sum(self._price(p, option) for p in pieces)
             if best is None or cost < best[0]:
                 best = (cost, option, route)
         if best is None or best[0] >= _NEVER:
@@ -285,7 +290,7 @@ class Store:
         sources = there or [
             plain(len(bulk.shape)) if len(piece.lanes) == 1 else lead(len(bulk.shape))
         ]
-        lengths = [len(r) for s in sources if (r := steps(bulk, s, layout)) is not None]
+        lengths = [effort(r) for s in sources if (r := steps(bulk, s, layout)) is not None]
         return min(lengths) + extra if lengths else _NEVER
 
     def value(self, name: str) -> str:
@@ -299,7 +304,11 @@ class Store:
 
     def _tap(self, home: Bundle, name: str) -> None:
         """Bring out the lanes of a bundle that are read by themselves, all at once if that is cheaper."""
-        wanted = [v for v in dict.fromkeys(home) if v in self._wanted or v == name]
+        wanted = [
+            v
+            for v in dict.fromkeys(home)
+            if v not in self._tapped and (v in self._wanted or v == name)
+        ]
         if len(wanted) == len(home) > 1 and self._tap_all(home):
             return
         for value in wanted:
@@ -312,8 +321,10 @@ class Store:
         best: tuple[int, int] | None = None
         for axis in range(rank):
             _, route = self._nearest(self.placed(home), bulk, packed(rank, axis))
-            if route is not None and (best is None or len(route) < best[0]):
-                best = (len(route), axis)
+            if not isinstance(bulk.shape[axis], int) and not bulk.nonempty:
+                continue  # nothing cannot be split
+            if route is not None and (best is None or effort(route) < best[0]):
+                best = (effort(route), axis)
         if best is None or best[0] + 1 >= len(home):
             return False
         axis = best[1]

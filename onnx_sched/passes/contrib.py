@@ -14,7 +14,7 @@ from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.constants import Const, concat
 from onnx_sched.passes import elementwise
 from onnx_sched.passes.norms import apply
-from onnx_sched.passes.operands import apiece, has, in_front, own_consts
+from onnx_sched.passes.operands import apiece, has, multiplied, own_consts, product_layout
 from onnx_sched.passes.products import check_matmul
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
@@ -74,11 +74,11 @@ def check_fused(unit: Unit, circuit: Circuit) -> str | None:
 
 
 def fused_matmul(batch: Batch) -> None:
-    """FusedMatMul with lanes in front: what it transposes are the last two axes."""
-    rank = len(batch.out_bulk().shape)
-    names = [in_front(batch, k, rank) for k in (0, 1)]
+    """FusedMatMul with lanes among the batch axes: what it transposes are the last two axes."""
+    layout = product_layout(batch, 0, 1)
+    names = [multiplied(batch, k, layout) for k in (0, 1)]
     out = batch.make(batch.unit.kind, names, domain=DOMAIN, **batch.attributes())
-    batch.put(lead(rank), out[0])
+    batch.put(layout, out[0])
 
 
 def check_four_bits(unit: Unit, circuit: Circuit) -> str | None:

@@ -13,7 +13,7 @@ from onnx_sched.constants import Const
 from onnx_sched.dims import broadcast
 from onnx_sched.passes.rule import Batch, Rule, Table, lane_alone, meets
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import Bulk, Layout, at, compact, lead, steps
+from onnx_sched.stacking import Bulk, Layout, at, compact, effort, lead, steps
 
 
 def layouts(batch: Batch, bulk: Bulk) -> list[Layout]:
@@ -30,7 +30,7 @@ def layouts(batch: Batch, bulk: Bulk) -> list[Layout]:
             for layout in (dense, source, *(at(rank, p) for p in range(rank + 1))):
                 route = steps(own, source, layout) if full(layout, bulk) else None
                 if route is not None:
-                    costs[layout] = min(len(route), costs.get(layout, len(route)))
+                    costs[layout] = min(effort(route), costs.get(layout, effort(route)))
     costs.setdefault(lead(rank), rank)
     return sorted(costs, key=lambda la: costs[la] + (bulk.physical(la)[-1] == 1))
 
@@ -44,6 +44,8 @@ def full(layout: Layout, bulk: Bulk) -> bool:
 def emit(batch: Batch) -> None:
     """One node of the same type on all lanes."""
     bulk = batch.out_bulk()
+    if batch.unit.kind == "PRelu" and batch.lanes(0) is None:
+        raise Refused("S102", "PRelu of one value: slopes broadcast to it, never it to them")
     for layout in layouts(batch, bulk):
         if not all(fits(batch, k, layout, bulk) for k in range(batch.slots)):
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +10,8 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from onnx_sched.constants import Const, from_array
-from onnx_sched.dims import Dim
-from onnx_sched.stacking import Crop, Extend, Reshape, Step, Transpose, Unsqueeze
+from onnx_sched.dims import Dim, Shape
+from onnx_sched.stacking import Crop, Extend, Reshape, Shaped, Step, Transpose, Unsqueeze
 
 
 @dataclass(slots=True)
@@ -22,14 +22,20 @@ class Emitter:
         opset: Version of the default domain; forms follow it.
         taken: Every name in use; new names avoid them and join them.
         known: Names of constants that the model holds already, by key.
+        given: The input, and its axis, that shows a size known only at run time.
         nodes: New nodes, in the order of making.
+        makers: The new node that makes a value.
+        shapes: Shapes that were worked out already.
         fresh: New weights by name.
     """
 
     opset: int
     taken: set[str]
     known: dict[object, str]
+    given: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     nodes: list[NodeProto] = field(default_factory=list)
+    makers: dict[str, NodeProto] = field(default_factory=dict)
+    shapes: dict[Shape, str] = field(default_factory=dict)
     fresh: dict[str, Const] = field(default_factory=dict)
 
     def name(self, hint: str) -> str:
@@ -58,6 +64,7 @@ class Emitter:
             op_type, inputs, outputs, name=self.name(hint), domain=domain, **attributes
         )
         self.nodes.append(made)
+        self.makers.update(dict.fromkeys(outputs, made))
         return list(outputs)
 
     def const(self, const: Const, hint: str) -> str:
@@ -79,6 +86,10 @@ class Emitter:
         if isinstance(step, Reshape):
             shape = self.ints(step.target, f"{hint}_shape")
             return self.node("Reshape", [x, shape], f"{hint}_reshape", outputs)[0]
+        if isinstance(step, Shaped):
+            inputs = [x, self.shape(step.shape, f"{hint}_shape")]
+            zeros: dict[str, Any] = {"allowzero": 1} if self.opset >= 14 else {}
+            return self.node("Reshape", inputs, f"{hint}_reshape", outputs, **zeros)[0]
         if isinstance(step, Transpose):
             return self.node("Transpose", [x], f"{hint}_transpose", outputs, perm=step.perm)[0]
         if isinstance(step, Crop):
@@ -87,6 +98,26 @@ class Emitter:
             return self.extend(x, step, f"{hint}_extend", outputs)
         kind = "Unsqueeze" if isinstance(step, Unsqueeze) else "Squeeze"
         return self.with_axes(kind, x, step.axes, f"{hint}_{kind.lower()}", 13, outputs)
+
+    def shape(self, dims: Shape, hint: str) -> str:
+        """A shape as an int64 vector; sizes known only at run time are read from graph inputs."""
+        if dims not in self.shapes:
+            parts: list[str] = []
+            for count, run in runs(dims, self.given):
+                if isinstance(run, list):
+                    parts.append(self.ints(run, hint))
+                else:
+                    parts.append(self._sizes(*run, count, hint))
+            whole = parts[0] if len(parts) == 1 else self.node("Concat", parts, hint, 1, axis=0)[0]
+            self.shapes[dims] = whole
+        return self.shapes[dims]
+
+    def _sizes(self, value: str, axis: int, count: int, hint: str) -> str:
+        """Some successive sizes of a value."""
+        if self.opset >= 15:
+            return self.node("Shape", [value], hint, 1, start=axis, end=axis + count)[0]
+        whole = self.node("Shape", [value], hint)[0]
+        return self.gather(whole, 0, list(range(axis, axis + count)), hint)
 
     def with_axes(
         self,
@@ -162,6 +193,31 @@ class Emitter:
         array = np.array(index, np.int64)
         where = self.const(from_array(array, TensorProto.INT64), f"{hint}_index")
         return self.node("Gather", [x, where], hint, 1 if out is None else [out], axis=axis)[0]
+
+
+def runs(
+    dims: Shape, given: Mapping[str, tuple[str, int]]
+) -> list[tuple[int, list[int] | tuple[str, int]]]:
+    """A shape cut into stretches: known numbers, or successive sizes of one value from an axis on.
+
+    >>> runs((4, "B", "S", 3), {"B": ("x", 0), "S": ("x", 1)})
+    [(1, [4]), (2, ('x', 0)), (1, [3])]
+    """
+    found: list[tuple[int, list[int] | tuple[str, int]]] = []
+    for dim in dims:
+        count, last = found[-1] if found else (0, None)
+        if isinstance(dim, int):
+            if isinstance(last, list):
+                found[-1] = (count + 1, [*last, dim])
+            else:
+                found.append((1, [dim]))
+        else:
+            value, axis = given[dim]
+            if isinstance(last, tuple) and (last[0], last[1] + count) == (value, axis):
+                found[-1] = (count + 1, last)
+            else:
+                found.append((1, (value, axis)))
+    return found
 
 
 def ints_of(dims: Iterable[Dim]) -> list[int] | None:

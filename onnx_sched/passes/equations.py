@@ -19,7 +19,7 @@ from onnx_sched.dims import Shape, is_static
 from onnx_sched.passes.operands import apart, apiece, choose, factor, one
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import LANE, Bulk, Layout, lead, steps
+from onnx_sched.stacking import LANE, Layout, lead, steps
 
 DOTS = "..."
 
@@ -187,7 +187,7 @@ def _as_product(batch: Batch, equation: Equation, product: Product) -> bool:
     whole = product.whole(result)
     for k, layout in enumerate(layouts):
         shape = batch.shape(k)
-        if steps(Bulk(batch.size, shape), lead(len(shape)), layout) is None:
+        if steps(batch.bulk(shape), lead(len(shape)), layout) is None:
             return False
     if steps(batch.out_bulk(), whole, lead(len(result))) is None:
         return False

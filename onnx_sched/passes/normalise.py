@@ -109,6 +109,8 @@ def _plain(graph: Graph, values: Values, k: int) -> Unit:
     kind = node.op_type
     if kind == "Gather" and domain == "" and _is_embedding(node, operands):
         kind = EMBEDDING
+    if domain == "" and kind in ("Conv", "LayerNormalization"):
+        operands += [None] * (3 - len(operands))
     version = graph.opsets.get(domain, 1)
     named = {**dict(_defaults(node.op_type, version, domain)), **attributes(node)}
     return Unit(
@@ -154,6 +156,7 @@ class _Linear:
     def __init__(self, graph: Graph, values: Values) -> None:
         self._graph = graph
         self._values = values
+        self._aliased = set(values.canon.values())
 
     def start(self, k: int) -> Unit | None:
         """The linear map that begins at a MatMul or Gemm, if one does."""
@@ -197,7 +200,7 @@ class _Linear:
         """The linear map with the next node taken in, if that is a bias or an affine norm."""
         value = unit.outputs[0]
         readers = self._graph.readers.get(value, ())
-        if len(readers) != 1 or value in self._graph.output_set:
+        if len(readers) != 1 or value in self._graph.output_set or value in self._aliased:
             return None
         node = self._graph.nodes[readers[0]]
         if domain_of(node) or value not in node.input or not self._graph.live[readers[0]]:

@@ -58,9 +58,10 @@ def layer_norm(batch: Batch) -> None:
     shape = batch.shape(0)
     rank = len(shape)
     written = batch.unit.integer("axis", -1)
-    bulk = Bulk(batch.size, shape)
+    bulk = batch.bulk(shape)
     name, layout = home(batch, range(wrap(written, rank), rank))
-    if layout[-1] != (rank - 1,) or len(layout) < rank - wrap(written, rank) + 1:
+    tail = tuple((a,) for a in range(wrap(written, rank), rank))
+    if layout[-len(tail) :] != tail:
         layout = lead(rank)
         name = batch.store.get(lanes, layout)
     axis = wrap(written, rank) - rank
@@ -96,7 +97,7 @@ def on_columns(batch: Batch) -> None:
         raise Refused(
             "S102", f"{batch.circuit.label(batch.unit)} does not work on the last axis alone"
         )
-    bulk = Bulk(batch.size, shape)
+    bulk = batch.bulk(shape)
     target = batch.columns(shape)
     if not any(spare_axis(la) is not None for la in batch.store.placed(lanes)):
         target = without_spare(target)
@@ -154,7 +155,7 @@ def batch_norm(batch: Batch) -> None:
         raise Refused("S102", f"all lanes of {batch.circuit.label(batch.unit)} read one value")
     shape = batch.shape(0)
     rank = len(shape)
-    bulk = Bulk(batch.size, shape)
+    bulk = batch.bulk(shape)
     if rank > 2 and packed(rank, 1) in batch.store.placed(lanes):
         names = [batch.store.get(lanes, packed(rank, 1))]
         for k in range(1, 5):

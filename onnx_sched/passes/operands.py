@@ -81,7 +81,7 @@ def apiece(batch: Batch, k: int, layout: Layout) -> str:
     lanes = batch.lanes(k)
     if lanes is not None:
         return batch.store.get(lanes, layout)
-    own = Bulk(batch.size, batch.shape(k))
+    own = batch.bulk(batch.shape(k))
     rank = len(own.shape)
     single = batch.single(k)
     if single is None:
@@ -129,31 +129,46 @@ def one(batch: Batch, k: int) -> str | None:
 def factor(batch: Batch, k: int, layout: Layout) -> str:
     """Operand k of a product in a layout; what all lanes share is one lane that broadcasts."""
     lanes, single = batch.lanes(k), batch.single(k)
-    if lanes is not None:
-        return batch.store.get(lanes, layout)
-    if single is not None:
-        return batch.store.get((single,), layout)
+    bundle = lanes if lanes is not None else (single,) if single is not None else None
+    if bundle is not None:
+        return batch.factor(batch.store.get(bundle, layout), batch.shape(k))
     parts = batch.consts(k)
     made = laid_const(parts, layout, Bulk(len(parts), batch.shape(k)))
     assert made is not None
     return batch.emit.const(made, f"{batch.hint}_const{k}")
 
 
-def in_front(batch: Batch, k: int, rank: int) -> str:
-    """Operand k, a matrix or a stack of them, under lanes in front of a result of a rank.
+def product_layout(batch: Batch, a: int, b: int) -> Layout:
+    """How products of operands a and b lie: lanes in front, or where a batch may be empty further in.
 
-    One value for all lanes is left to broadcasting.
+    An axis of size 1 that meets an empty batch is refused at run time; one that is missing is not.
     """
-    shape = batch.shape(k)
+    rank = len(batch.out_bulk().shape)
+    outer = [batch.shape(k)[:-2] for k in (a, b)]
+    alike = outer[0] == outer[1] or not batch.may_be_empty(*outer[0], *outer[1])
+    return lead(rank) if alike else at(rank, rank - 2)
+
+
+def under(batch: Batch, k: int, layout: Layout) -> Layout:
+    """How operand k must lie to meet a product in a layout; broadcasting adds what is missing in front."""
+    own = aligned(layout, len(layout) - 1, len(batch.shape(k)))
+    first = next(n for n, axis in enumerate(own) if axis != ())
+    return own[first:]
+
+
+def multiplied(batch: Batch, k: int, layout: Layout) -> str:
+    """Operand k of a product in a layout; one value for all lanes is left to broadcasting."""
+    shape, own = batch.shape(k), under(batch, k, layout)
     lanes, single = batch.lanes(k), batch.single(k)
     if lanes is not None:
-        return batch.store.get(lanes, aligned(lead(rank), rank, len(shape)))
+        return batch.factor(batch.store.get(lanes, own), shape)
     if single is not None:
-        return batch.store.value(single)
+        beside = batch.beside(single, layout, len(layout) - 1, len(shape))
+        assert beside is not None
+        return beside
     parts = batch.consts(k)
     if len(parts) == 1:
         return batch.emit.const(parts[0], f"{batch.hint}_const{k}")
-    own = Bulk(batch.size, (1,) * (rank - len(shape)) + shape)
-    made = laid_const(parts, lead(rank), own)
+    made = laid_const(parts, own, Bulk(batch.size, shape))
     assert made is not None
     return batch.emit.const(made, f"{batch.hint}_const{k}")

@@ -12,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from onnx import TensorProto
 
 from onnx_sched.circuit import LINEAR, Circuit, Unit
 from onnx_sched.constants import Const, concat
+from onnx_sched.passes.boundaries import Bundle
 from onnx_sched.passes.rule import Batch, Rule, Table, laid_const
+from onnx_sched.plan import Refused
 from onnx_sched.stacking import (
     Bulk,
+    Layout,
     aligned,
     flat,
     lead,
@@ -41,26 +45,51 @@ def check_matmul(unit: Unit, circuit: Circuit) -> str | None:
 
 def matmul(batch: Batch) -> None:
     """MatMul of anything with anything, lanes in front."""
-    bulk = batch.out_bulk()
+    rank = len(batch.out_bulk().shape)
+    shapes = [batch.shape(k) for k in (0, 1)]
+    layout = stacked_rows(batch, batch.outputs()) if len(shapes[1]) == 2 else lead(rank)
+    names = [_factor(batch, k, layout, rank) for k in (0, 1)]
+    batch.put(layout, batch.make("MatMul", names, **batch.attributes())[0])
+
+
+def stacked_rows(batch: Batch, lanes: Bundle) -> Layout:
+    """Where a product by one matrix a lane puts its results: all rows of a lane on one axis, if need be.
+
+    That is one large product a lane; and where a batch is empty the runtime refuses to pair it with the
+    axis of size 1 that matrices have there otherwise.
+    """
+    bulk = batch.store.bulk(lanes)
     rank = len(bulk.shape)
-    names = []
-    for k in (0, 1):
-        shape = batch.shape(k)
-        lanes, single = batch.lanes(k), batch.single(k)
-        if lanes is not None:
-            names.append(batch.store.get(lanes, aligned(lead(rank), rank, len(shape))))
-        elif single is not None:
-            names.append(batch.store.value(single))
-        else:
-            parts = batch.consts(k)
-            if len(parts) == 1:
-                names.append(batch.emit.const(parts[0], f"{batch.hint}_const{k}"))
-                continue
-            own = Bulk(batch.size, (1,) * (rank - len(shape)) + shape)
-            made = laid_const(parts, lead(rank), own)
-            assert made is not None
-            names.append(batch.emit.const(made, f"{batch.hint}_const{k}"))
-    batch.put(lead(rank), batch.make("MatMul", names, **batch.attributes())[0])
+    if rank == 2 or steps(bulk, flat(rank), lead(rank)) is not None:
+        return flat(rank)
+    if batch.may_be_empty(*bulk.shape[:-2]):
+        raise Refused("S201", "an empty batch would not run (--nonempty promises that there is none)")
+    return lead(rank)
+
+
+def _factor(batch: Batch, k: int, layout: Layout, rank: int) -> str:
+    """Operand k of a MatMul whose result lies in a layout."""
+    shape = batch.shape(k)
+    merged = layout == flat(rank)
+    own = flat(len(shape)) if merged else aligned(layout, rank, len(shape))
+    lanes, single = batch.lanes(k), batch.single(k)
+    if lanes is not None:
+        return batch.factor(batch.store.get(lanes, own), shape)
+    if single is not None:
+        return batch.store.get((single,), own) if merged else batch.store.value(single)
+    parts = batch.consts(k)
+    made = _raised(parts[0]) if len(parts) == 1 else laid_const(parts, own, Bulk(batch.size, shape))
+    assert made is not None
+    return batch.emit.const(made, f"{batch.hint}_const{k}")
+
+
+def _raised(weight: Const) -> Const:
+    """A weight that all lanes share, as a matrix; of half precision as a stack of one.
+
+    ONNX Runtime crashes where it fuses a Transpose with a product by a matrix of half precision.
+    """
+    half = weight.elem_type == TensorProto.FLOAT16 and weight.rank == 2
+    return weight.reshape((1, *weight.shape)) if half else weight
 
 
 def biases_like(batch: Batch, k: int, shapes: Sequence[tuple[int, ...]]) -> list[Const]:
@@ -109,16 +138,14 @@ def apart(batch: Batch) -> None:
 
 def _stacked(batch: Batch, start: int, end: int) -> None:
     lanes, size = batch.outputs()[start:end], end - start
-    shape = batch.store.bulk(lanes).shape
-    bulk, rank = Bulk(size, shape), len(shape)
-    layout = lead(rank)
-    if rank > 2 and steps(bulk, flat(rank), layout) is not None:
-        layout = flat(rank)
+    bulk = batch.store.bulk(lanes)
+    layout = stacked_rows(batch, lanes)
     single, own = batch.single(0), batch.lanes(0)
-    x = batch.store.get((single,) if single is not None else (own or ())[start:end], layout)
+    bundle = (single,) if single is not None else (own or ())[start:end]
+    x = batch.factor(batch.store.get(bundle, layout), bulk.shape)
     weights = batch.consts(1)
     if len(weights) == 1:
-        w = batch.emit.const(weights[0], f"{batch.hint}_weight")
+        w = batch.emit.const(_raised(weights[0]), f"{batch.hint}_weight")
     else:
         inner = (1,) * (len(layout) - 3) + weights[0].shape
         made = laid_const(weights[start:end], lead(len(inner)), Bulk(size, inner))
@@ -148,6 +175,7 @@ def as_convolution(batch: Batch) -> None:
     lanes, single = batch.lanes(0), batch.single(0)
     bundle: tuple[str, ...] = lanes if lanes is not None else (single or "",)
     weights = [w for w in batch.operands(1) if isinstance(w, Const)]
+    require_convolution(batch, weights[0].elem_type)
     kernel = concat([w.transpose((1, 0)) for w in weights], 0)
     kernel = kernel.reshape((*kernel.shape, 1, 1))
     x, attributes = batch.enter(bundle, layout)
@@ -156,6 +184,12 @@ def as_convolution(batch: Batch) -> None:
     if shifts:
         names.append(batch.emit.const(concat(shifts, 0), f"{batch.hint}_bias"))
     batch.put(layout, batch.make("Conv", names, group=len(bundle), **attributes)[0])
+
+
+def require_convolution(batch: Batch, elem_type: int) -> None:
+    """Refuse element types for which the runtime has no convolution."""
+    if elem_type not in (TensorProto.FLOAT, TensorProto.FLOAT16):
+        raise Refused("S104", f"{batch.circuit.label(batch.unit)}: no convolution has this element type")
 
 
 def wide(batch: Batch) -> None:

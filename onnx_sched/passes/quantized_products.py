@@ -18,11 +18,19 @@ from onnx import TensorProto
 
 from onnx_sched.circuit import Circuit, Operand, Unit
 from onnx_sched.constants import Array, Const, concat
-from onnx_sched.passes.operands import apiece, has, in_front, one, own_consts
+from onnx_sched.passes.operands import (
+    apiece,
+    has,
+    multiplied,
+    one,
+    own_consts,
+    product_layout,
+    under,
+)
 from onnx_sched.passes.products import biases_like
 from onnx_sched.passes.rule import Batch, Rule, Table, laid_const
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import Bulk, flat, lead, packed, steps
+from onnx_sched.stacking import Bulk, Layout, flat, lead, packed, steps
 
 BYTES = frozenset({TensorProto.INT8, TensorProto.UINT8})
 
@@ -87,23 +95,19 @@ def matmul(batch: Batch) -> None:
                 names[k] = _equal(batch, k) or _columns(batch, k, weight.shape[1])
         batch.put_side_by_side(rank - 1, batch.make(batch.unit.kind, names)[0])
         return
-    layout, raised = lead(rank), rank
-    if _flattens(batch, weight):
-        layout, raised = flat(rank), 2
-        names[0] = apiece(batch, 0, layout)
-    else:
-        names[0] = in_front(batch, 0, rank)
+    flattens = _flattens(batch, weight)
+    whole = flat(rank) if flattens else product_layout(batch, 0, places.weight)
+    layout = lead(2) if flattens else whole  # as far as the weights are concerned
+    names[0] = apiece(batch, 0, whole) if flattens else multiplied(batch, 0, layout)
     given = [k for k in places.own if has(batch, k)]
     equal = {k: _equal(batch, k) for k in given}
     if all(equal.values()):
-        names[places.weight] = in_front(batch, places.weight, raised)
-        for k in given:
-            names[k] = equal[k] or ""
+        names[places.weight] = multiplied(batch, places.weight, layout)
     else:
-        names[places.weight] = _apiece(batch, places.weight, raised)
-        for k in given:
-            names[k] = equal[k] or _planes(batch, k, places.weight, raised)
-    batch.put(layout, batch.make(batch.unit.kind, names)[0])
+        names[places.weight] = _apiece(batch, places.weight, layout)
+    for k in given:
+        names[k] = equal[k] or _planes(batch, k, places.weight, layout)
+    batch.put(whole, batch.make(batch.unit.kind, names)[0])
 
 
 def _flattens(batch: Batch, weight: Operand) -> bool:
@@ -152,19 +156,19 @@ def _wide(const: Const, shape: tuple[int, ...]) -> Const:
     return const.map(("wide", shape), shape, change)
 
 
-def _apiece(batch: Batch, k: int, rank: int) -> str:
+def _apiece(batch: Batch, k: int, layout: Layout) -> str:
     """The weights, one copy a lane even where they are equal: numbers of their own go with them."""
     weight = batch.unit.operands[k]
     if not isinstance(weight, Const):
-        return in_front(batch, k, rank)
-    inner = (1,) * (rank - weight.rank) + weight.shape
-    made = laid_const(own_consts(batch, k), lead(rank), Bulk(batch.size, inner))
+        return multiplied(batch, k, layout)
+    bulk = Bulk(batch.size, weight.shape)
+    made = laid_const(own_consts(batch, k), under(batch, k, layout), bulk)
     assert made is not None
     return batch.emit.const(made, f"{batch.hint}_weight")
 
 
-def _planes(batch: Batch, k: int, weight: int, rank: int) -> str:
-    """A number for each column of each matrix, in the rank of the stacked weights."""
+def _planes(batch: Batch, k: int, weight: int, layout: Layout) -> str:
+    """A number for each column of each matrix, lying as the weights do."""
     shape = batch.shape(weight)
     if batch.single(weight) is not None or not all(isinstance(d, int) for d in shape[:-2]):
         raise Refused("S302", "the scales of computed weights differ by lane")
@@ -172,9 +176,8 @@ def _planes(batch: Batch, k: int, weight: int, rank: int) -> str:
         raise Refused("S201", "how many columns a weight has is known only at run time")
     outer = tuple(d for d in shape[:-2] if isinstance(d, int))
     own = (*outer, 1, shape[-1])
-    raised = (1,) * (rank - len(own)) + own
-    parts = [_wide(c, own).reshape(raised) for c in own_consts(batch, k)]
-    made = laid_const(parts, lead(rank), Bulk(batch.size, raised))
+    parts = [_wide(c, own) for c in own_consts(batch, k)]
+    made = laid_const(parts, under(batch, weight, layout), Bulk(batch.size, own))
     assert made is not None
     return batch.emit.const(made, f"{batch.hint}_const{k}")
 
@@ -238,5 +241,5 @@ RULES: Table = {
     "MatMulInteger": Rule(matmul, check_matmul, static=(2,), heavy=True),
     "QLinearMatMul": Rule(matmul, check_matmul, static=(1, 2, 6, 7), heavy=True),
     "ConvInteger": Rule(conv, check_conv, static=(2, 3), heavy=True),
-    "QLinearConv": Rule(conv, check_conv, static=(1, 2, 5, 6, 7), optional=(8,), heavy=True),
+    "QLinearConv": Rule(conv, check_conv, static=(1, 2, 5, 6, 7), heavy=True),
 }

@@ -25,12 +25,12 @@ from onnx_sched.passes.rule import Batch
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.plan import Group, Plan, Reduction, Refused
 from onnx_sched.stacking import (
-    Bulk,
     Crop,
     Layout,
     Step,
     Transpose,
     at,
+    effort,
     lane_axis,
     lead,
     packed,
@@ -113,7 +113,7 @@ class _Rewrite:
         groups = fold_centres(circuit, fold_norms(circuit, plan.groups))
         self._plan = replace(plan, groups=groups)
         self._number = {id(g): n for n, g in enumerate(self._plan.groups)}
-        self._emit = Emitter(circuit.graph.opset, taken, known)
+        self._emit = Emitter(circuit.graph.opset, taken, known, circuit.given)
         self._homes = Homes()
         self._group_of: dict[str, Group] = {}
         for group in self._plan.groups:
@@ -201,6 +201,8 @@ class _Rewrite:
                 if sums[k].output in needed:
                     item = _Item(k, reduction=sums[k])
                     for piece in self._homes.pieces(sums[k].terms):
+                        if len(piece.lanes) == 1:
+                            needed.update(piece.lanes)
                         self._need_piece(piece, needed)
                     done.append(item)
             elif k not in self._gone:
@@ -209,6 +211,8 @@ class _Rewrite:
                     item = _Item(k, node=k, closing=self._closing(k))
                     if item.closing is not None:
                         for piece in item.closing:
+                            if len(piece.lanes) == 1:
+                                needed.update(piece.lanes)
                             self._need_piece(piece, needed)
                     else:
                         needed.update(self._graph.reads[k])
@@ -349,9 +353,12 @@ class _Rewrite:
                 elif isinstance(operand, str):
                     names.append(operand)
         elif item.reduction is not None:
-            pieces += self._homes.pieces(item.reduction.terms)
+            found = self._homes.pieces(item.reduction.terms)
+            pieces += found
+            names += [p.lanes[0] for p in found if len(p.lanes) == 1]
         elif item.closing is not None:
             pieces += item.closing
+            names += [p.lanes[0] for p in item.closing if len(p.lanes) == 1]
         elif item.node is not None:
             names += self._graph.reads[item.node]
         for piece in pieces:
@@ -365,7 +372,10 @@ class _Rewrite:
         if item.group is not None:
             rule = rule_for(item.group.units[0])
             assert rule is not None
-            rule.emit(Batch(item.group, self._circuit, store, self._emit))
+            batch = Batch(item.group, self._circuit, store, self._emit)
+            if not batch.varies:
+                raise Refused("S102", "nothing differs between them: they compute one value")
+            rule.emit(batch)
         elif item.reduction is not None:
             self._reduce(item.reduction, store)
         elif item.node is not None and item.closing is not None:
@@ -428,7 +438,7 @@ class _Rewrite:
         """
         bulk = store.bulk(lanes)
         rank = len(bulk.shape)
-        alone = Bulk(1, bulk.shape)
+        alone = self._circuit.bulk(1, bulk.shape)
         best: tuple[int, Layout, tuple[Step, ...]] | None = None
         for there in store.placed(lanes):
             for layout in (*(at(rank, p) for p in range(rank + 1)), separate(there, bulk)):
@@ -438,7 +448,7 @@ class _Rewrite:
                 if before is None or after is None:
                     continue
                 moved = bulk.lanes * sum(isinstance(s, Transpose | Crop) for s in before)
-                cost = len(before) + len(after) + moved
+                cost = effort(before) + effort(after) + moved
                 if best is None or cost < best[0]:
                     best = (cost, layout, after)
         return best[1:] if best is not None else (lead(rank), ())

@@ -15,7 +15,7 @@ import numpy as np
 
 from onnx_sched.circuit import Circuit, Operand, Unit
 from onnx_sched.constants import Array, Const, stack
-from onnx_sched.dims import Shape
+from onnx_sched.dims import Dim, Shape
 from onnx_sched.passes.boundaries import Bundle, Store
 from onnx_sched.passes.emit import Emitter
 from onnx_sched.plan import Group, Refused
@@ -92,6 +92,34 @@ class Batch:
         return f"{self.circuit.label(self.unit)}_x{self.size}"
 
     @property
+    def varies(self) -> bool:
+        """Whether any operand differs by lane."""
+        return any(
+            self.lanes(k) is not None
+            or (isinstance(self.unit.operands[k], Const) and len(self.consts(k)) > 1)
+            for k in range(self.slots)
+        )
+
+    def may_be_empty(self, *dims: Dim) -> bool:
+        """Whether one of these sizes may be 0 at run time."""
+        return not self.circuit.nonempty and not all(isinstance(d, int) and d > 0 for d in dims)
+
+    def factor(self, name: str, shape: Shape) -> str:
+        """A batched tensor as an operand of MatMul.
+
+        ONNX Runtime takes a Transpose that moves batch axes into the MatMul behind it, and the fused node
+        divides by zero where a batch is empty.  A Reshape that changes nothing keeps them apart.
+        """
+        maker = self.emit.makers.get(name)
+        if maker is None or maker.op_type != "Transpose" or not self.may_be_empty(*shape[:-1]):
+            return name
+        perm = next(list(a.ints) for a in maker.attribute)
+        if perm[:-2] == list(range(len(perm) - 2)):
+            return name
+        same = self.emit.ints([0] * len(perm), f"{name}_same")
+        return self.emit.node("Reshape", [name, same], f"{name}_apart")[0]
+
+    @property
     def slots(self) -> int:
         """Number of operands."""
         return len(self.unit.operands)
@@ -119,6 +147,10 @@ class Batch:
             )
         return shape
 
+    def bulk(self, shape: Shape) -> Bulk:
+        """Sizes of a bundle of one lane a member, each of a shape."""
+        return self.circuit.bulk(self.size, shape)
+
     def out_bulk(self, j: int = 0) -> Bulk:
         """Sizes of output j."""
         return self.store.bulk(self.outputs(j))
@@ -143,8 +175,7 @@ class Batch:
 
     def columns(self, shape: Shape) -> Layout:
         """Channels first, with a spare pixel where there might be none."""
-        safe = self.circuit.nonempty or all(isinstance(d, int) and d > 0 for d in shape[:-1])
-        return columns(len(shape), not safe)
+        return columns(len(shape), self.may_be_empty(*shape[:-1]))
 
     def enter(self, bundle: Bundle, layout: Layout) -> tuple[str, dict[str, Any]]:
         """A bundle as the image of a convolution, and the padding that makes its spare pixel if need be."""
@@ -189,6 +220,8 @@ class Batch:
     def laid(self, k: int, layout: Layout, bulk: Bulk) -> str | None:
         """A constant operand, brought to broadcast against a bundle in a layout; its name."""
         parts = self.consts(k)
+        if self.unit.kind == "Clip":  # its bounds are scalars, also where they are spelled as vectors
+            parts = [p.reshape(()) for p in parts]
         if len(parts) == 1 and (layout == lead(len(bulk.shape)) or parts[0].shape == ()):
             return self.emit.const(parts[0], f"{self.hint}_const{k}")
         made = laid_const(parts, layout, bulk)
@@ -238,12 +271,12 @@ def meets(layout: Layout, bulk: Bulk, shape: Shape) -> bool:
     """
     shift = len(bulk.shape) - len(shape)
     for axis in layout:
-        if LANE in axis and len(axis) > 1:
-            for atom in axis:
-                if isinstance(atom, int) and (
-                    atom < shift or shape[atom - shift] != bulk.shape[atom]
-                ):
-                    return False
+        own = [a for a in axis if isinstance(a, int)]
+        if len(axis) > 1:
+            sizes = [shape[a - shift] if a >= shift else 1 for a in own]
+            full = all(s == bulk.shape[a] for s, a in zip(sizes, own, strict=True))
+            if not full and (len(own) < len(axis) or any(s != 1 for s in sizes)):
+                return False
     return True
 
 

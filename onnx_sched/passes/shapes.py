@@ -92,7 +92,7 @@ def reshape(batch: Batch) -> None:
     lanes = batch.lanes(0)
     if lanes is None:
         raise Refused("S102", f"all lanes of {batch.circuit.label(batch.unit)} read one value")
-    before, after = Bulk(batch.size, batch.shape(0)), batch.out_bulk()
+    before, after = batch.bulk(batch.shape(0)), batch.out_bulk()
     rank, new = len(before.shape), len(after.shape)
     renamed_layouts = {
         layout: name
@@ -121,7 +121,10 @@ def _flattens(before: Sequence[object], after: Sequence[object]) -> bool:
 
 
 def _move(batch: Batch, name: str, before: tuple[Bulk, Layout], after: tuple[Bulk, Layout]) -> None:
-    target = reshape_target(before[0].physical(before[1]), after[0].physical(after[1]))
+    own = reshape_target(before[0].shape, after[0].shape)
+    nonempty = batch.circuit.nonempty or own is None  # by itself it cannot do without, either
+    physical = before[0].physical(before[1]), after[0].physical(after[1])
+    target = reshape_target(*physical, nonempty)
     if target is None:
         raise Refused(
             "S201", f"{batch.circuit.label(batch.unit)} needs sizes known only at run time"

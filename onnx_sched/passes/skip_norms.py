@@ -14,8 +14,15 @@ from onnx_sched.passes.contrib import DOMAIN
 from onnx_sched.passes.fold import ones_like
 from onnx_sched.passes.norms import apply, check_layer_norm, layer_norm
 from onnx_sched.passes.operands import apiece, choose, has, one, own_consts
-from onnx_sched.passes.rule import Batch, Rule, Table, laid_const
-from onnx_sched.stacking import Bulk, Layout, at, flat, lead, packed, spare_axis, steps
+from onnx_sched.passes.rule import Batch, Rule, Table
+from onnx_sched.plan import Refused
+from onnx_sched.stacking import LANE, Layout, flat, lead, spare_axis, steps
+
+EPSILON = 1e-12
+"""What ONNX Runtime takes where a norm of a sum says nothing."""
+
+LAYER_NORM = 17
+"""The opset from which on ONNX has LayerNormalization."""
 
 
 def check_skip(unit: Unit, circuit: Circuit) -> str | None:
@@ -33,39 +40,33 @@ def check_skip(unit: Unit, circuit: Circuit) -> str | None:
 
 
 def skip_norm(batch: Batch) -> None:
-    """SkipLayerNormalization and its kin on rows of all lanes; what differs by lane stands around it."""
+    """One op on rows of all lanes, what differs by lane around it.
+
+    Runtimes take three axes.  Where lanes have more, and sizes known only at run time stand in the way of
+    fewer, a sum and a norm do the same.
+    """
     norm = _SkipNorm(batch)
-    x = norm.biased()
-    out = norm.normalised(x)
-    norm.scaled(out)
+    norm.scaled(norm.fused() if norm.fits else norm.apart())
 
 
 class _SkipNorm:
-    """One norm in two layouts: `inner` is what runtimes take, in `outer` each lane has its own row."""
+    """One norm; `layout` is where it works, `fits` whether runtimes take that."""
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._bias = 4 if batch.unit.kind == "SkipLayerNormalization" else 3
         self._shift = 3 if self._bias == 4 else None
-        shape = batch.shape(0)
-        self._rank = rank = len(shape)
-        self._bulk = bulk = Bulk(batch.size, shape)
-        front = lead(rank)
-        default = next(la for la in (flat(rank), packed(rank, 1), front) if _free(bulk, la, front))
+        self._rank = rank = len(batch.shape(0))
+        bulk, front = batch.bulk(batch.shape(0)), lead(rank)
+        self.fits = steps(bulk, flat(rank), front) is not None
 
         def suits(layout: Layout) -> bool:
-            """Two or three axes, the last one normalised, and lanes that can be told apart again."""
-            whole = 2 <= len(layout) <= 3 and layout[-1] == (rank - 1,)
-            return whole and _free(bulk, layout, front)
+            """Rows innermost, lanes by themselves, and told apart again."""
+            clear = (LANE,) in layout and layout[-1] == (rank - 1,) and spare_axis(layout) is None
+            few = len(layout) == 3 or not self.fits
+            return clear and few and steps(bulk, layout, front) is not None
 
-        self._inner = choose(batch, [0, 1], suits, default)
-        mixed = laid_const(self._rows(2), self._inner, bulk) is None
-        self._outer = at(rank, 1) if mixed else self._inner
-
-    def _rows(self, k: int) -> list[Const]:
-        """Constant rows of the lanes, in the rank of what they meet."""
-        raised = (1,) * (self._rank - 1)
-        return [c.reshape(raised + c.shape) for c in own_consts(self._batch, k)]
+        self.layout = choose(batch, [0, 1], suits, flat(rank) if self.fits else front)
 
     def _one(self, k: int | None) -> str:
         """A row that all lanes share; "" if there is none, or each has its own."""
@@ -74,22 +75,10 @@ class _SkipNorm:
         return one(self._batch, k) or ""
 
     def _apply(self, op_type: str, name: str, k: int) -> str:
-        return apply(self._batch, op_type, name, self._rows(k), self._outer, self._bulk)
-
-    def _moved(self, name: str, source: Layout, target: Layout) -> str:
-        route = steps(self._bulk, source, target)
-        assert route is not None
-        for step in route:
-            name = self._batch.emit.step(name, step, self._batch.hint)
-        return name
-
-    def biased(self) -> str:
-        """The first input with the biases that differ added."""
-        batch, k = self._batch, self._bias
-        if not has(batch, k) or self._one(k):
-            return apiece(batch, 0, self._inner)
-        x = self._apply("Add", apiece(batch, 0, self._outer), k)
-        return self._moved(x, self._outer, self._inner)
+        """Add or multiply the rows that differ."""
+        batch, raised = self._batch, (1,) * (self._rank - 1)
+        rows = [c.reshape(raised + c.shape) for c in own_consts(batch, k)]
+        return apply(batch, op_type, name, rows, self.layout, batch.bulk(batch.shape(0)))
 
     def _shared(self) -> bool:
         """Whether scale and shift are the same for all lanes."""
@@ -97,38 +86,65 @@ class _SkipNorm:
         equal = len(batch.consts(2)) == 1
         return equal and (k is None or not has(batch, k) or len(batch.consts(k)) == 1)
 
-    def normalised(self, x: str) -> str:
-        """The norm, with the parameters that are the same for all lanes."""
+    def _parameters(self) -> list[str]:
+        """Scale and shift where they are the same for all lanes, else a scale that changes nothing."""
         batch = self._batch
         scale = batch.consts(2)[0] if self._shared() else ones_like(batch.consts(2)[0])
-        names = [x, apiece(batch, 1, self._inner), batch.emit.const(scale, f"{batch.hint}_scale")]
+        names = [batch.emit.const(scale, f"{batch.hint}_scale")]
         if self._shift is not None:
             names.append(self._one(self._shift) if self._shared() else "")
-        names.append(self._one(self._bias))
-        while not names[-1]:
-            names.pop()
+        return names
+
+    def _summed(self) -> bool:
+        """Whether the sum is read, too."""
+        return len(self._batch.unit.outputs) > 3 and bool(self._batch.unit.outputs[3])
+
+    def fused(self) -> str:
+        """The same op on rows of all lanes."""
+        batch, k = self._batch, self._bias
+        x, skip = (apiece(batch, n, self.layout) for n in (0, 1))
+        common = self._one(k)
+        if has(batch, k) and not common:
+            x = self._apply("Add", x, k)
         outputs = [batch.emit.name(f"{batch.hint}_out")]
-        if len(batch.unit.outputs) > 3 and batch.unit.outputs[3]:
+        if self._summed():
             outputs += ["", "", batch.emit.name(f"{batch.hint}_sum")]
-            batch.put(self._inner, outputs[3], 3)
+            batch.put(self.layout, outputs[3], 3)
+        names = _cut([x, skip, *self._parameters(), common])
         kind, attributes = batch.unit.kind, batch.attributes()
         return batch.emit.node(kind, names, batch.hint, outputs, DOMAIN, **attributes)[0]
+
+    def apart(self) -> str:
+        """A sum and a norm of any number of axes."""
+        batch, k = self._batch, self._bias
+        if self._shift is not None and batch.emit.opset < LAYER_NORM:
+            raise Refused("S201", "sizes known only at run time stand in the way of a Reshape")
+        total = batch.make("Add", [apiece(batch, n, self.layout) for n in (0, 1)])[0]
+        common = self._one(k)
+        if common:
+            total = batch.make("Add", [total, common])[0]
+        elif has(batch, k):
+            total = self._apply("Add", total, k)
+        if self._summed():
+            batch.put(self.layout, total, 3)
+        kind = "SimplifiedLayerNormalization" if self._shift is None else "LayerNormalization"
+        attributes = {"epsilon": EPSILON, **batch.attributes(), "axis": -1}
+        return batch.make(kind, _cut([total, *self._parameters()]), **attributes)[0]
 
     def scaled(self, out: str) -> None:
         """Scales and shifts that differ."""
         batch = self._batch
-        if self._shared():
-            batch.put(self._inner, out)
-            return
-        out = self._apply("Mul", self._moved(out, self._inner, self._outer), 2)
-        if self._shift is not None and has(batch, self._shift):
-            out = self._apply("Add", out, self._shift)
-        batch.put(self._outer, out)
+        if not self._shared():
+            out = self._apply("Mul", out, 2)
+            if self._shift is not None and has(batch, self._shift):
+                out = self._apply("Add", out, self._shift)
+        batch.put(self.layout, out)
 
 
-def _free(bulk: Bulk, layout: Layout, target: Layout) -> bool:
-    """Whether lanes in a layout can be told apart again."""
-    return spare_axis(layout) is None and steps(bulk, layout, target) is not None
+def _cut(names: list[str]) -> list[str]:
+    """Operands without missing ones at the end."""
+    last = max(n for n, name in enumerate(names) if name)
+    return names[: last + 1]
 
 
 RULES: Table = {"SimplifiedLayerNormalization": Rule(layer_norm, check_layer_norm)}

@@ -41,4 +41,4 @@ def conv_transpose(batch: Batch) -> None:
     batch.put_side_by_side(1, batch.make("ConvTranspose", names, **attributes)[0])
 
 
-RULES: Table = {"ConvTranspose": Rule(conv_transpose, check_conv, optional=(2,), heavy=True)}
+RULES: Table = {"ConvTranspose": Rule(conv_transpose, check_conv, heavy=True)}

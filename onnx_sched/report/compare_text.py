@@ -39,7 +39,9 @@ def render(found: Comparison, gates: Iterable[GateResult] = ()) -> RenderableTyp
         parts += [Text(), latencies(found.latency), colds(found.latency)]
     if found.paths:
         parts += [Text(), paths(found.paths), path_note(found.paths)]
-    parts += [Text(), agreement(found), outputs(found)]
+    parts += [Text(), agreement(found)]
+    if found.agreement.outputs:
+        parts.append(outputs(found))
     for name, placed in (("before", found.placement_before), ("after", found.placement_after)):
         if placed is not None and found.provider.name != CPU:
             parts.append(placement(name, placed))

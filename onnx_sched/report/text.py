@@ -10,9 +10,11 @@ from rich.text import Text
 
 from onnx_sched.plan import Refusal
 from onnx_sched.report.data import Change, GroupRow, LatencyRow, Report
+from onnx_sched.report.fitted import Names
+from onnx_sched.report.harmless import harmless
 
-SHOWN = 3
-"""Names that a line lists before it says how many more there are."""
+WORDS = 400
+"""Cells of a sentence or a file's name; what is longer was not written to be read."""
 
 
 def render(report: Report) -> RenderableType:
@@ -30,14 +32,14 @@ def render(report: Report) -> RenderableType:
         parts += [Text(), batched(report.groups)]
     if report.refusals:
         parts += [Text(), left_alone(report.refusals)]
-    parts += [Text(n, style="yellow") for n in report.notes]
+    parts += [Text(harmless(n, WORDS), style="yellow") for n in report.notes]
     return Group(*parts)
 
 
 def head(report: Report) -> str:
     """One line about the input."""
     return (
-        f"{report.model}   opset {report.opset}, IR {report.ir_version}, "
+        f"{harmless(report.model, WORDS)}   opset {report.opset}, IR {report.ir_version}, "
         f"{report.nodes.before} nodes, {report.lanes} wires"
     )
 
@@ -50,20 +52,26 @@ def note(text: str) -> str:
 def numbers(report: Report) -> Table:
     """Before and after, a row each."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for title in ("before", "after", ""):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("")
     rows = (
         ("nodes", report.nodes, "", ""),
         ("parallel layers", report.depth, "", ""),
-        ("node dispatches per run", report.dispatches, "", "ORT profile, after ORT's own fusions"),
+        ("node dispatches per run", report.dispatches, "", "after ORT's own fusions"),
         ("peak activations", report.peak, "bytes", report.peak_source),
     )
     for name, change, unit, source in rows:
         if change.before is None or change.after is None:
             continue
-        table.add_row(name, *_pair(change, unit), Text(source, style="dim"))
+        table.add_row(name, *_pair(change, unit), _source(source))
     return table
+
+
+def _source(text: str) -> Text:
+    """Where a number comes from: on one line, the last to be given room."""
+    return Text(text, style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def _pair(change: Change, unit: str) -> tuple[str, str, str]:
@@ -145,7 +153,7 @@ def batched(groups: tuple[GroupRow, ...]) -> Table:
     table.add_column("", no_wrap=True)
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    table.add_column("", overflow="fold")
+    table.add_column("")
     counts = Counter((g.op_type, g.size, g.form) for g in groups)
     first = {(g.op_type, g.size, g.form): g for g in reversed(groups)}
     for n, ((op_type, lanes, form), count) in enumerate(counts.items()):
@@ -154,34 +162,29 @@ def batched(groups: tuple[GroupRow, ...]) -> Table:
         table.add_row(
             Text("batched" if n == 0 else "", style="green"),
             times,
-            Text(f"{lanes} {op_type} -> 1 ({form})"),
-            Text(names(row.members), style="dim"),
+            Text(f"{lanes} {harmless(op_type, 40)} -> 1 ({form})"),
+            Names(row.members),
         )
     return table
 
 
-def left_alone(refusals: tuple[Refusal, ...]) -> Table:
+def left_alone(refusals: tuple[Refusal, ...]) -> Group:
     """What was not batched, with code and reason."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column("", no_wrap=True)
     table.add_column("", no_wrap=True)
-    table.add_column("", overflow="fold")
-    table.add_column("", overflow="fold")
+    table.add_column("", overflow="fold", ratio=3)
+    table.add_column("", ratio=2)
     for n, refusal in enumerate(refusals):
         count = f"{len(refusal.nodes)} node{'s' if len(refusal.nodes) != 1 else ''}, "
         table.add_row(
             Text("left alone" if n == 0 else "", style="yellow"),
             refusal.code,
-            Text((count if refusal.nodes else "") + refusal.reason),
-            Text(names(refusal.nodes), style="dim"),
+            Text((count if refusal.nodes else "") + harmless(refusal.reason, WORDS)),
+            Names(refusal.nodes),
         )
-    return table
-
-
-def names(nodes: tuple[str, ...]) -> str:
-    """A few names, and how many more."""
-    more = f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
-    return ", ".join(nodes[:SHOWN]) + more
+    hint = f"`onnx-sched explain {refusals[0].code}` says what a code means and what to change"
+    return Group(table, Text(hint, style="dim"))
 
 
 def to_text(report: Report, width: int = 120) -> str:
