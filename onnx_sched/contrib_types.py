@@ -1,7 +1,7 @@
-"""Types of ops that onnx has no schema for (com.microsoft), or no inference (pure).
+"""Types of ops that onnx has no schema for (com.microsoft), or whose inference says too little (pure).
 
-Each function gets the shapes of the operands and the attributes, and gives one `Typed` an output; the table
-holds only ops whose sizes follow from shapes and attributes alone.
+Each function of the table gets the shapes of the operands and the attributes, and gives one `Typed` an
+output; it holds only ops whose sizes follow from shapes and attributes alone.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnx_sched.dims import Shape, broadcast
+from onnx_sched.dims import Shape, broadcast, product
 
 MICROSOFT = "com.microsoft"
 
@@ -70,6 +70,40 @@ def four_bits(shapes: Shapes, attributes: Attributes) -> Outputs:
     if not first or not isinstance(width, int):
         return (None,)
     return (Typed((*first[:-1], width), 0),)
+
+
+def widened(
+    op_type: str, shape: Shape, inferred: Shape | None, ints: Sequence[Shape | None]
+) -> Shape | None:
+    """The shape that Tile or Pad gives: an axis that does not grow keeps its size, whatever that is.
+
+    Args:
+        op_type: "Tile" or "Pad".
+        shape: Of the first operand.
+        inferred: What is known already.
+        ints: The other operands as sizes: repeats, or pads, value and axes.
+
+    >>> widened("Tile", ("n", 3), ("a", "b"), [(1, 2)])
+    ('n', 6)
+    >>> widened("Pad", ("n", "m", 3), ("a", "b", 5), [(1, 0, 0, 2), None, (1, -1)])
+    ('n', 'b', 5)
+    """
+    first = ints[0] if ints else None
+    if first is None or inferred is None or len(inferred) != len(shape):
+        return inferred
+    if op_type == "Tile":
+        known = len(first) == len(shape)
+        return tuple(map(product, zip(shape, first, strict=True))) if known else inferred
+    axes = ints[2] if len(ints) > 2 else tuple(range(len(shape)))
+    if axes is None or len(first) != 2 * len(axes):
+        return inferred
+    grown = set[int]()
+    for k, axis in enumerate(axes):
+        if not isinstance(axis, int):
+            return inferred
+        if (first[k], first[k + len(axes)]) != (0, 0):
+            grown.add(axis % len(shape))
+    return tuple(inferred[a] if a in grown else d for a, d in enumerate(shape))
 
 
 def _typed(shape: Shape | None, like: int) -> Typed | None:

@@ -25,7 +25,7 @@ from onnx import (
 )
 
 from onnx_sched.constants import Const
-from onnx_sched.contrib_types import TABLE
+from onnx_sched.contrib_types import TABLE, widened
 from onnx_sched.dims import Dim, Shape, product, quotient
 from onnx_sched.graph import domain_of
 
@@ -226,6 +226,9 @@ class Inference:
                 return ValueType(value.elem_type, shape) if shape is not None else value
         if node.op_type in POOLS and data is not None and _overhangs(node, data, value):
             return ValueType(value.elem_type, None)
+        if node.op_type in ("Tile", "Pad") and data is not None and data.shape is not None:
+            ints = [o.ints if o else None for o in operands[1:]]
+            return ValueType(value.elem_type, widened(node.op_type, data.shape, value.shape, ints))
         if node.op_type == "ConstantOfShape" and operands[0].ints is not None:
             return ValueType(value.elem_type, operands[0].ints)
         return value

@@ -19,6 +19,9 @@ ROWS = FLAT + DEEP
 EVERY = (*ROWS, "channels")
 """Ways to lanes of any shape."""
 
+EARLY = (*FLAT, "wide3", "channels")
+"""Ways that are open before opset 14, too: to lanes of any shape, but no rows of two open sizes in front."""
+
 STACKED = ("rows", "conv_t", "nonempty", "grouped_conv", "rows3")
 """Ways to lanes that do not lie side by side along their last axis."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.example_parts import DEEP, EVERY, NEG, ROWS, indices
+from tests.example_parts import DEEP, EARLY, EVERY, NEG, ROWS, indices
 from tests.rule_examples import FLAT, IMAGES, Example, array, entry, floats, number, whole
 
 WINDOWS = [
@@ -17,7 +17,7 @@ WINDOWS = [
         "r@ = Pad(a@, p, v)" + NEG,
         {"p": whole(0, 1, 0, 0, 0, 2), "v": number(7.0)},
         DEEP,
-        (11, 21),
+        (18, 21),
     ),
     Example(
         "Pad",
@@ -43,7 +43,7 @@ WINDOWS = [
     Example("Pad", "r@ = Pad(a@, p)" + NEG, {"p": whole(0, 0, 0, 0)}, FLAT, (13,)),
     Example("Tile", "r@ = Tile(a@, n)" + NEG, {"n": whole(1, 3)}, FLAT, (7, 13, 21)),
     Example("Tile", "r@ = Tile(a@, n)" + NEG, {"n": whole(2, 1)}, FLAT, (7, 13, 21)),
-    Example("Tile", "r@ = Tile(a@, n)" + NEG, {"n": whole(1, 2, 3)}, DEEP, (7, 21)),
+    Example("Tile", "r@ = Tile(a@, n)" + NEG, {"n": whole(1, 2, 3)}, DEEP, (18, 21)),
     Example("Tile", "r@ = Tile(a@, n)" + NEG, {"n": whole(1, 2, 1, 2)}, IMAGES, (7, 21)),
 ]
 
@@ -70,7 +70,7 @@ JOINS = [
         "Concat",
         "m@ = ReduceMax<axes=[0,1], keepdims=1>(a@) r@ = Concat<axis=1>(c@, m@, c@)" + NEG,
         {"c@": floats(1, 2, 4)},
-        DEEP,
+        ("wide3",),
         (11, 13),
     ),
     Example("Concat", "r@ = Concat<axis=0>(c, a@, a@)" + NEG, {"c": floats(1, 4)}, FLAT, (11, 21)),
@@ -258,7 +258,7 @@ SCATTERS = [
         "n@ = ArgMax<axis=1>(b@) m@ = ReduceMin<axes=[1]>(b@) r@ = Scatter<axis=1>(a@, n@, m@)"
         + NEG,
         {},
-        EVERY,
+        EARLY,
         (9,),
     ),
     Example(
@@ -266,7 +266,7 @@ SCATTERS = [
         "n@ = ArgMax<axis=1>(b@) m@ = ReduceMin<axes=[1]>(b@) r@ = ScatterElements<axis=1>(a@, n@, m@)"
         + NEG,
         {},
-        EVERY,
+        EARLY,
         (11, 13),
     ),
     Example(

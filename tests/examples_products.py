@@ -259,15 +259,17 @@ RECURRENT = [
 
 
 def _skip(kind: str, call: str, made: str = "r@") -> tuple[Example, Example]:
-    """A norm of a sum: where rows can lie on one axis, and where sizes are in the way."""
+    """A norm of a sum: by itself, and of lanes with sizes that stand in the way of one axis for all rows."""
     given = {"g": positive(4), "h": floats(4), "c": floats(4)}
     names = call.partition("(")[2].rstrip(")").split(", ")
     weights = {n: given[n[0]] for n in names if n[:1] in given}
-    body = f"{made} = {MS}.{kind}{call} y@ = {'Neg(r@)' if made == 'r@' else 'Mul(r@, s@)'}"
-    plain = kind.removeprefix("Skip")
+    last = f"y@ = {'Neg(r@)' if made == 'r@' else 'Mul(r@, s@)'}"
+    body = f"{made} = {MS}.{kind}{call} {last}"
+    longer = "i@ = Pad(a@, by) j@ = Pad(b@, by) " + body.replace("a@", "i@").replace("b@", "j@")
+    pads = {"by": whole(1, 0, 0, 0, 2, 0)}
     return (
-        Example(f"{MS}.{kind}", body, weights, FLAT),
-        Example(f"{MS}.{kind}", body, weights, DEEP, op_type=plain),
+        Example(f"{MS}.{kind}", body, weights, ROWS),
+        Example(f"{MS}.{kind}", longer, {**weights, **pads}, DEEP, op_type=kind[4:]),
     )
 
 

@@ -191,6 +191,8 @@ def test_asked_not_to() -> None:
     """What was asked not to be touched says so, and names no neighbours."""
     found = of(net(TWO, SQUARES), "y", lambda circuit: lambda unit: True)
     assert (found.outcome, found.code, found.near) == ("kept", "S401", ())
+    light = net(LINES, {"v": numbers(4, 4), "w": numbers(4, 4)})
+    assert of(light, "z", lambda circuit: lambda unit: True).code == "S401"
 
 
 def test_batched_already() -> None:

@@ -24,7 +24,6 @@ class Emitter:
         known: Names of constants that the model holds already, by key.
         given: The input, and its axis, that shows a size known only at run time.
         nodes: New nodes, in the order of making.
-        makers: The new node that makes a value.
         shapes: Shapes that were worked out already.
         fresh: New weights by name.
     """
@@ -34,7 +33,6 @@ class Emitter:
     known: dict[object, str]
     given: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     nodes: list[NodeProto] = field(default_factory=list)
-    makers: dict[str, NodeProto] = field(default_factory=dict)
     shapes: dict[Shape, str] = field(default_factory=dict)
     fresh: dict[str, Const] = field(default_factory=dict)
 
@@ -64,7 +62,6 @@ class Emitter:
             op_type, inputs, outputs, name=self.name(hint), domain=domain, **attributes
         )
         self.nodes.append(made)
-        self.makers.update(dict.fromkeys(outputs, made))
         return list(outputs)
 
     def const(self, const: Const, hint: str) -> str:

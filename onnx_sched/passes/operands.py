@@ -16,7 +16,8 @@ from onnx_sched.stacking import (
     aligned,
     at,
     compact,
-    lead,
+    effort,
+    flat,
     packed,
     spare_axis,
     steps,
@@ -62,8 +63,8 @@ def choose(batch: Batch, slots: Sequence[int], suits: Suits, default: Layout) ->
 def _cost(bulk: Bulk, there: Iterable[Layout], target: Layout) -> int | None:
     """Nodes from the nearest layout at hand; one if there is none, None if sizes stand in the way."""
     routes = [steps(bulk, source, target) for source in there]
-    lengths = [len(r) for r in routes if r is not None]
-    return min(lengths, default=None if routes else 1)
+    efforts = [effort(r) for r in routes if r is not None]
+    return min(efforts, default=None if routes else 1)
 
 
 def apart(layout: Layout, rank: int) -> bool:
@@ -131,41 +132,28 @@ def factor(batch: Batch, k: int, layout: Layout) -> str:
     lanes, single = batch.lanes(k), batch.single(k)
     bundle = lanes if lanes is not None else (single,) if single is not None else None
     if bundle is not None:
-        return batch.factor(batch.store.get(bundle, layout), batch.shape(k))
+        return batch.store.get(bundle, layout)
     parts = batch.consts(k)
     made = laid_const(parts, layout, Bulk(len(parts), batch.shape(k)))
     assert made is not None
     return batch.emit.const(made, f"{batch.hint}_const{k}")
 
 
-def product_layout(batch: Batch, a: int, b: int) -> Layout:
-    """How products of operands a and b lie: lanes in front, or where a batch may be empty further in.
-
-    An axis of size 1 that meets an empty batch is refused at run time; one that is missing is not.
-    """
-    rank = len(batch.out_bulk().shape)
-    outer = [batch.shape(k)[:-2] for k in (a, b)]
-    alike = outer[0] == outer[1] or not batch.may_be_empty(*outer[0], *outer[1])
-    return lead(rank) if alike else at(rank, rank - 2)
-
-
 def under(batch: Batch, k: int, layout: Layout) -> Layout:
-    """How operand k must lie to meet a product in a layout; broadcasting adds what is missing in front."""
-    own = aligned(layout, len(layout) - 1, len(batch.shape(k)))
-    first = next(n for n, axis in enumerate(own) if axis != ())
-    return own[first:]
+    """How operand k, matrices, must lie to meet products that lie in a layout."""
+    rank, own = len(batch.out_bulk().shape), len(batch.shape(k))
+    return flat(own) if layout == flat(rank) else aligned(layout, rank, own)
 
 
 def multiplied(batch: Batch, k: int, layout: Layout) -> str:
-    """Operand k of a product in a layout; one value for all lanes is left to broadcasting."""
+    """Operand k of products that lie in a layout; one value for all lanes is left to broadcasting."""
     shape, own = batch.shape(k), under(batch, k, layout)
     lanes, single = batch.lanes(k), batch.single(k)
     if lanes is not None:
-        return batch.factor(batch.store.get(lanes, own), shape)
+        return batch.store.get(lanes, own)
     if single is not None:
-        beside = batch.beside(single, layout, len(layout) - 1, len(shape))
-        assert beside is not None
-        return beside
+        merged = own == flat(len(shape))
+        return batch.store.get((single,), own) if merged else batch.store.value(single)
     parts = batch.consts(k)
     if len(parts) == 1:
         return batch.emit.const(parts[0], f"{batch.hint}_const{k}")

@@ -74,7 +74,7 @@ def _factor(batch: Batch, k: int, layout: Layout, rank: int) -> str:
     own = flat(len(shape)) if merged else aligned(layout, rank, len(shape))
     lanes, single = batch.lanes(k), batch.single(k)
     if lanes is not None:
-        return batch.factor(batch.store.get(lanes, own), shape)
+        return batch.store.get(lanes, own)
     if single is not None:
         return batch.store.get((single,), own) if merged else batch.store.value(single)
     parts = batch.consts(k)
@@ -142,7 +142,7 @@ def _stacked(batch: Batch, start: int, end: int) -> None:
     layout = stacked_rows(batch, lanes)
     single, own = batch.single(0), batch.lanes(0)
     bundle = (single,) if single is not None else (own or ())[start:end]
-    x = batch.factor(batch.store.get(bundle, layout), bulk.shape)
+    x = batch.store.get(bundle, layout)
     weights = batch.consts(1)
     if len(weights) == 1:
         w = batch.emit.const(_raised(weights[0]), f"{batch.hint}_weight")

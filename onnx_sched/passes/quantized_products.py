@@ -16,21 +16,19 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from onnx_sched.circuit import Circuit, Operand, Unit
+from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.constants import Array, Const, concat
 from onnx_sched.passes.operands import (
-    apiece,
     has,
     multiplied,
     one,
     own_consts,
-    product_layout,
     under,
 )
-from onnx_sched.passes.products import biases_like
+from onnx_sched.passes.products import biases_like, stacked_rows
 from onnx_sched.passes.rule import Batch, Rule, Table, laid_const
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import Bulk, Layout, flat, lead, packed, steps
+from onnx_sched.stacking import Bulk, Layout, lead, packed
 
 BYTES = frozenset({TensorProto.INT8, TensorProto.UINT8})
 
@@ -95,10 +93,9 @@ def matmul(batch: Batch) -> None:
                 names[k] = _equal(batch, k) or _columns(batch, k, weight.shape[1])
         batch.put_side_by_side(rank - 1, batch.make(batch.unit.kind, names)[0])
         return
-    flattens = _flattens(batch, weight)
-    whole = flat(rank) if flattens else product_layout(batch, 0, places.weight)
-    layout = lead(2) if flattens else whole  # as far as the weights are concerned
-    names[0] = apiece(batch, 0, whole) if flattens else multiplied(batch, 0, layout)
+    matrices = len(batch.shape(places.weight)) == 2
+    layout = stacked_rows(batch, batch.outputs()) if matrices else lead(rank)
+    names[0] = multiplied(batch, 0, layout)
     given = [k for k in places.own if has(batch, k)]
     equal = {k: _equal(batch, k) for k in given}
     if all(equal.values()):
@@ -107,14 +104,7 @@ def matmul(batch: Batch) -> None:
         names[places.weight] = _apiece(batch, places.weight, layout)
     for k in given:
         names[k] = equal[k] or _planes(batch, k, places.weight, layout)
-    batch.put(whole, batch.make(batch.unit.kind, names)[0])
-
-
-def _flattens(batch: Batch, weight: Operand) -> bool:
-    """Whether all rows of a lane can lie on one axis: one matrix a lane, and sizes that are found again."""
-    rank = len(batch.out_bulk().shape)
-    plain = isinstance(weight, Const) and weight.rank == 2 and batch.lanes(0) is not None
-    return rank > 2 and plain and steps(batch.out_bulk(), flat(rank), lead(rank)) is not None
+    batch.put(layout, batch.make(batch.unit.kind, names)[0])
 
 
 def _shared(batch: Batch, places: Places) -> list[str]:

@@ -20,6 +20,7 @@ from onnx_sched.graph import domain_of
 from onnx_sched.passes.axes import wrap
 from onnx_sched.passes.boundaries import Bundle, Homes, Piece, Store, View
 from onnx_sched.passes.emit import Emitter
+from onnx_sched.passes.empty_batches import barriers, exposed
 from onnx_sched.passes.fold import fold_centres, fold_norms
 from onnx_sched.passes.rule import Batch
 from onnx_sched.passes.rules import rule_for
@@ -162,7 +163,21 @@ class _Rewrite:
                     served = item.group or self._blame(item)
                     place = self._number[id(served)] if served is not None else None
                     made.append(Made(proto, place, item.group is not None))
-        return Rewritten(tuple(made), self._emit.fresh)
+        return Rewritten(tuple(self._guarded(made)), self._emit.fresh)
+
+    def _guarded(self, made: list[Made]) -> list[Made]:
+        """The nodes with what an empty batch needs to stay legal."""
+        types = self._circuit.values.types.values()
+        if self._circuit.nonempty or all(isinstance(d, int) for t in types for d in t.shape or "?"):
+            return made
+        new = {id(m.proto) for m in made if m.group is not None}
+        found = exposed([m.proto for m in made], lambda node: id(node) in new)
+        split = barriers(found, self._emit)
+        return [
+            replace(m, proto=proto)
+            for m in made
+            for proto in (split.get(m.proto.output[0]) if id(m.proto) in new else None) or (m.proto,)
+        ]
 
     def _sign(self, group: Group, nodes: Sequence[NodeProto]) -> None:
         """Note on new nodes what they stand for: an optimised model tells where it comes from."""

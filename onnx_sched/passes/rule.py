@@ -104,21 +104,6 @@ class Batch:
         """Whether one of these sizes may be 0 at run time."""
         return not self.circuit.nonempty and not all(isinstance(d, int) and d > 0 for d in dims)
 
-    def factor(self, name: str, shape: Shape) -> str:
-        """A batched tensor as an operand of MatMul.
-
-        ONNX Runtime takes a Transpose that moves batch axes into the MatMul behind it, and the fused node
-        divides by zero where a batch is empty.  A Reshape that changes nothing keeps them apart.
-        """
-        maker = self.emit.makers.get(name)
-        if maker is None or maker.op_type != "Transpose" or not self.may_be_empty(*shape[:-1]):
-            return name
-        perm = next(list(a.ints) for a in maker.attribute)
-        if perm[:-2] == list(range(len(perm) - 2)):
-            return name
-        same = self.emit.ints([0] * len(perm), f"{name}_same")
-        return self.emit.node("Reshape", [name, same], f"{name}_apart")[0]
-
     @property
     def slots(self) -> int:
         """Number of operands."""

@@ -157,17 +157,26 @@ def _circuits(scene: Scene) -> list[dict[str, Any]]:
 
 
 def small(picture: Picture, most: int = CIRCUIT) -> str:
-    """A drawing of at most so many bytes: layers at the end, then wires, are left out, and it says so."""
-    layers, wires = min(MAX_LAYERS, picture.layers), min(MAX_WIRES, picture.wires)
+    """A drawing of at most so many bytes: layers at the end, then wires, are left out, and it says so.
+
+    Repeats, which stay whole when layers are left out, are folded as long as that is small enough.
+    """
+    layers, wires, fold = min(MAX_LAYERS, picture.layers), min(MAX_WIRES, picture.wires), True
     while True:
-        svg = to_svg(picture, width=WIDTH, max_layers=max(1, layers), max_wires=max(1, wires))
+        svg = to_svg(
+            picture, width=WIDTH, fold=fold, max_layers=max(1, layers), max_wires=max(1, wires)
+        )
         share = 0.9 * most / max(1, len(svg.encode()))
-        if share >= 0.9 or max(layers, wires) <= FEWEST:
+        if share >= 0.9:
             return svg
         if layers > FEWEST:
             layers = max(FEWEST, int(layers * share))
-        else:
+        elif fold:
+            fold = False
+        elif wires > FEWEST:
             wires = max(FEWEST, int(wires * share))
+        else:
+            return svg
 
 
 def _output(row: Any) -> dict[str, str]:

@@ -13,7 +13,7 @@ from tests.browser.chromium import SCALE, Pixels, browser, dom, look
 from tests.pages import HOSTILE, Page, towers
 
 MODELS = Path(__file__).parent.parent.parent / "models"
-PHONE, DESK, HIGH = 500, 1200, 500
+PHONE, DESK = (500, 2600), (1200, 500)
 
 pytestmark = [
     pytest.mark.browser,
@@ -49,12 +49,12 @@ def brightness(shown: Pixels) -> float:
 @pytest.mark.parametrize("name", ["raced", "unchanged", "hostile"])
 def test_page(name: str, pages: dict[str, Path], tmp_path: Path) -> None:
     """Light and dark, wide and narrow: a silent console, no request, all within the window."""
-    for folder, width, dark in (("desk", DESK, False), ("phone", PHONE, True)):
+    for folder, (width, height), dark in (("desk", DESK, False), ("phone", PHONE, True)):
         (tmp_path / folder).mkdir()
-        seen = look(pages[name], tmp_path / folder, width, HIGH, dark=dark)
+        seen = look(pages[name], tmp_path / folder, width, height, dark=dark)
         assert seen.console == []
         assert seen.requests == []
-        assert seen.pixels.shape == (HIGH * SCALE, width * SCALE, 3)
+        assert seen.pixels.shape == (height * SCALE, width * SCALE, 3)
         assert (brightness(seen.pixels) < 70) if dark else (brightness(seen.pixels) > 190)
         edge = seen.pixels[:, -4:].reshape(-1, 3)
         assert len(np.unique(edge, axis=0)) == 1  # the page's margin, from top to bottom
@@ -81,7 +81,7 @@ def test_this_would_be_seen(tmp_path: Path) -> None:
         "<img src='http://example.invalid/x.png'><div style='width:900px;background:red'>wide</div>",
         "utf-8",
     )
-    seen = look(page, tmp_path, PHONE, 200)
+    seen = look(page, tmp_path, PHONE[0], 200)
     assert any("hello" in text for text in seen.console)
     assert seen.requests == ["http://example.invalid/x.png"]
     assert len(np.unique(seen.pixels[:, -4:].reshape(-1, 3), axis=0)) > 1
