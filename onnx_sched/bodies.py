@@ -6,6 +6,7 @@ reads from outside counts as an input of it; constants outside are constants ins
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -102,7 +103,7 @@ def replaced(
             result[n] = copy
             copied.add(n)
         node = result[n]
-        for place, inner in zip(path, path[1:], strict=False):
+        for place, inner in itertools.pairwise(path):
             graph = _graph(node, place)
             node = next(m for m in graph.node if inner.output in m.output)
         _graph(node, path[-1]).CopyFrom(graphs[path])

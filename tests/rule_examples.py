@@ -4,7 +4,8 @@ A body is written once for all lanes; `@` stands for the lane.  It reads `a@` (a
 makes by one linear map a lane, so that the lanes are worth a group and lie in the layout of that way:
 
     rows          split off a matrix, stacked in front            [3, N, 4]
-    rows3, fixed3 split off a stack of matrices                   [3, N, S, 4], [3, N*5, 4]
+    rows3, open3  split off a stack of matrices, two open axes    [3, N, S, 4]
+    fixed3        the same where the number of rows is known      [3, N*5, 4]
     wide          products of one value, side by side             [N, 3*4]
     wide3         the same on a stack of matrices                 [N, S, 3*4]
     fixed_wide3   the same, and the number of rows is known       [N, 5, 3*4]
@@ -57,6 +58,7 @@ class Way:
         form: The form in which the products are to run; empty for the one that the planner takes.
         nonempty: Whether no batch is promised to be empty.
         zero: Whether an empty batch is to be tried.
+        since: The first opset in which the lanes can be batched.
     """
 
     input: str
@@ -67,11 +69,14 @@ class Way:
     form: str = ""
     nonempty: bool = False
     zero: bool = True
+    since: int = 7
 
 
 def _split(input_: str, axis: int, form: str = "", nonempty: bool = False) -> Way:
-    zero = not nonempty and "S" not in input_
-    return Way(f"{input_} x", axis, 4, "MatMul(p@, {w})", (4, 4), form, nonempty, zero)
+    since = 14 if "S" in input_ and not nonempty else 7
+    return Way(
+        f"{input_} x", axis, 4, "MatMul(p@, {w})", (4, 4), form, nonempty, not nonempty, since
+    )
 
 
 def _shared(input_: str) -> Way:
@@ -82,6 +87,7 @@ WAYS: Mapping[str, Way] = MappingProxyType(
     {
         "rows": _split("float[N,12]", 1),
         "rows3": _split("float[N,S,12]", 2),
+        "open3": _split("float[N,S,12]", 2, nonempty=True),
         "fixed3": _split("float[N,5,12]", 2),
         "wide": _shared("float[N,5]"),
         "wide3": _shared("float[N,S,5]"),
@@ -97,8 +103,11 @@ WAYS: Mapping[str, Way] = MappingProxyType(
 FLAT = ("rows", "wide", "conv_t", "nonempty", "grouped_conv")
 """Ways to lanes of shape [N, 4]."""
 
-DEEP = ("fixed3", "fixed_wide3", "conv_t3", "rows3")
+DEEP = ("fixed3", "fixed_wide3", "conv_t3", "open3")
 """Ways to lanes of shape [N, 5, 4] or [N, S, 4]."""
+
+OPEN = ("rows3", "wide3")
+"""Ways to lanes of shape [N, S, 4], of which each size may be 0."""
 
 ROWS = FLAT + DEEP
 """Ways to lanes of shape [..., 4]."""
@@ -169,9 +178,9 @@ class Example:
     @property
     def cases(self) -> list[tuple[str, int]]:
         """Ways and opsets to try."""
-        return [(self.ways[0], opset) for opset in self.opsets[:-1]] + [
-            (way, self.opsets[-1]) for way in self.ways
-        ]
+        listed = [(self.ways[0], opset) for opset in self.opsets[:-1]]
+        listed += [(way, self.opsets[-1]) for way in self.ways]
+        return [(way, opset) for way, opset in listed if opset >= WAYS[way].since]
 
     def build(self, way: str, opset: int) -> ModelProto:
         """The model of this example."""
@@ -217,6 +226,8 @@ def with_ranks(model: ModelProto) -> ModelProto:
     inferred = shape_inference.infer_shapes(model, data_prop=True).graph
     known = {v.name: v.type.tensor_type for v in (*inferred.value_info, *inferred.output)}
     for value in model.graph.output:
+        if value.type.tensor_type.HasField("shape"):
+            continue
         found = known[value.name] if known[value.name].HasField("shape") else known["a0"]
         shape = value.type.tensor_type.shape
         shape.SetInParent()
@@ -649,7 +660,13 @@ ALONG = [
         ("rows", "wide", "grouped_conv", "channels"),
         (11, 21),
     ),
-    Example("Concat", "r@ = Concat<axis=1>(a@, b@) y@ = Neg(r@)", {}, EVERY, (7, 13, 21)),
+    Example(
+        "Concat",
+        "r@ = Concat<axis=1>(a@, b@) y@ = Neg(r@)",
+        {},
+        (*FLAT, *DEEP[:3], *IMAGES),
+        (7, 13, 21),
+    ),
     Example("Concat", "r@ = Concat<axis=-1>(b@, a@, b@) y@ = Neg(r@)", {}, turn(2), (11, 21)),
     Example("CumSum", "y@ = CumSum(a@, axis)", {"axis": entry(-1)}, EVERY, (11, 21)),
     Example("CumSum", "y@ = CumSum<reverse=1>(a@, axis)", {"axis": entry(1)}, turn(2), (11, 21)),
@@ -703,7 +720,7 @@ MOVED = [
     _moved("Reshape", "a@, to", FLAT, (7, 13, 21), {"to": whole(-1, 2, 2)}),
     _moved("Reshape", "a@, to", DEEP, (7, 21), {"to": whole(0, 0, 2, 2)}),
     _moved("Reshape", "a@, to", ("fixed3",), (7, 21), {"to": whole(-1, 4)}),
-    _moved("Reshape", "a@, to", ("rows3",), (7, 21), {"to": whole(-1, 4)}, after=1),
+    _moved("Reshape", "a@, to", ("open3",), (7, 21), {"to": whole(-1, 4)}),
     _moved("Reshape", "a@, to", ("fixed_wide3",), (13, 21), {"to": whole(0, -1)}, after=2),
     _moved("Flatten<axis=1>", "a@", IMAGES, (9, 21)),
     _moved("Flatten<axis=2>", "a@", ("fixed3",), (9, 21)),
@@ -785,7 +802,7 @@ PRODUCTS = [
         "Linear",
         "y@ = MatMul(a@, u@)",
         TWICE,
-        ("rows", "wide", "fixed3", "fixed_wide3", "rows3"),
+        ("rows", "wide", *DEEP[:2], "open3"),
         (7, 13, 21),
         op_type="MatMul",
     ),
@@ -883,6 +900,17 @@ LOOKUPS = [
     ),
 ]
 
+MAY_BE_EMPTY = [
+    Example("Relu", "y@ = Relu(a@)", {}, OPEN),
+    Example("Sub", "m@ = ReduceMax<axes=[-1]>(a@) y@ = Sub(a@, m@)", {}, OPEN, (16,)),
+    Example("Softmax", "y@ = Softmax<axis=-1>(a@)", {}, OPEN),
+    Example("Transpose", "r@ = Transpose<perm=[1,0,2]>(a@) y@ = Neg(r@)", {}, OPEN, after=0),
+    Example("LayerNormalization", "y@ = LayerNormalization(a@, g@)", {"g@": positive(4)}, OPEN),
+    Example("Linear", "y@ = MatMul(a@, u@)", TWICE, OPEN, (16, 21), op_type="MatMul"),
+    Example("MatMul", "t@ = Transpose<perm=[0,2,1]>(b@) y@ = MatMul(t@, a@)", {}, OPEN),
+]
+"""What lanes with two open axes are tried with."""
+
 EXAMPLES: tuple[Example, ...] = tuple(
     replace(example, joined=not example.scalar)
     for example in (
@@ -895,5 +923,6 @@ EXAMPLES: tuple[Example, ...] = tuple(
         *PRODUCTS,
         *CONVOLUTIONS,
         *LOOKUPS,
+        *MAY_BE_EMPTY,
     )
 )

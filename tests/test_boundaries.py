@@ -168,17 +168,21 @@ ENDS: dict[str, Law] = {
 def test_lanes_end_as_the_model_says(end: str, opset: int) -> None:
     """Whoever reads lanes, in whatever order and how often, gets them; by the fewest nodes, at any size.
 
-    [N, 12] -> Split -> three maps -> the reader: one change of layout in, one at most for a reader.
+    [N, 12] -> Split -> three maps -> the reader: one change of layout in, one at most for a reader.  Where
+    a batch may be empty, it may take a few nodes more.
     """
     body, outputs, after = ENDS[end]
     if opset < 13:
         body = re.sub(r"Unsqueeze\((\w+), i(\d)\)", r"Unsqueeze<axes=[\2]>(\1)", body)
     stranger = ", float[N,4] f" if _word("f", body) else ""
     model = build(LANES + body, outputs, "float[N,12] x" + stranger, opset)
-    outcome = carried_out(model)
+    outcome = carried_out(model, nonempty=True)
     assert [(g.kind, g.size) for g in outcome.groups][:1] == [(LINEAR, 3)]
     assert kinds(outcome.model) == Counter(f"Reshape Transpose MatMul {after}".split())
-    assert compare(model, outcome.model, {"N": 2}, {"N": 1}, {"N": 0}) == 3
+    assert compare(model, outcome.model, {"N": 2}, {"N": 1}) == 2
+    careful = carried_out(model)
+    assert len(careful.groups) == len(outcome.groups)
+    assert compare(model, careful.model, {"N": 2}, {"N": 1}, {"N": 0}) == 3
 
 
 WIDE = "a0 = MatMul(x, v0) a1 = MatMul(x, v1) a2 = MatMul(x, v2) "
@@ -196,9 +200,10 @@ def test_two_open_axes_may_be_empty(way: str) -> None:
     outputs = "y z t" if way == "one by one" else "y"
     model = build(WIDE + OPEN[way], outputs, "float[N,S,5] x", 16)
     new = carried_out(model).model
-    assert len(nodes_of(new, "MatMul")) == 1
+    assert len(nodes_of(new, "MatMul")) == 1 or way == "by rows"
     sizes = ({"N": n, "S": s} for n, s in ((2, 3), (0, 3), (2, 0)))
     assert compare(model, new, *sizes) == 3
+    assert compare(model, carried_out(model, nonempty=True).model, {"N": 2, "S": 3}) == 1
 
 
 BEGINNINGS: dict[str, Law] = {
@@ -254,10 +259,11 @@ def test_lanes_begin_as_the_model_says(beginning: str, opset: int) -> None:
     """However lanes are cut from tensors, each map gets its own; cuts of one tensor cost no node each."""
     body, inputs, before = BEGINNINGS[beginning]
     model = build(body + MAPS + "y = Concat<axis=1>(a0, a1, a2)", "y", inputs, opset)
-    outcome = carried_out(model)
+    outcome = carried_out(model, nonempty=True)
     assert [(g.kind, g.size) for g in outcome.groups] == [(LINEAR, 3)]
     assert kinds(outcome.model) == Counter(f"{before} MatMul Transpose Reshape".split())
-    assert compare(model, outcome.model, {"N": 2}, {"N": 1}, {"N": 0}) == 3
+    assert compare(model, outcome.model, {"N": 2}, {"N": 1}) == 2
+    assert compare(model, carried_out(model).model, {"N": 2}, {"N": 1}, {"N": 0}) == 3
 
 
 def test_parts_of_different_tensors_form_groups_of_their_own() -> None:
@@ -286,10 +292,11 @@ def test_a_join_that_is_cut_again_is_none() -> None:
     second = "j = Concat<axis=1>(a0, a1, a2) q0, q1, q2 = Split<axis=1>(j, thirds) "
     third = "b0 = MatMul(q0, w0) b1 = MatMul(q1, w1) b2 = MatMul(q2, w2) "
     model = build(LANES + second + third + "y = Concat<axis=1>(b0, b1, b2)", "y")
-    outcome = carried_out(model)
+    outcome = carried_out(model, nonempty=True)
     expected = Counter("Reshape Transpose MatMul MatMul Transpose Reshape".split())
     assert kinds(outcome.model) == expected
-    assert compare(model, outcome.model, {"N": 2}, {"N": 0}) == 2
+    assert compare(model, outcome.model, {"N": 2}) == 1
+    assert compare(model, carried_out(model).model, {"N": 2}, {"N": 0}) == 2
 
 
 def test_several_regions_stand_by_themselves() -> None:
@@ -297,10 +304,11 @@ def test_several_regions_stand_by_themselves() -> None:
     mixed = "j = Concat<axis=1>(a0, a1, a2) s = Softmax<axis=1>(j) q0, q1, q2 = Split<axis=1>(s, thirds) "
     third = "b0 = MatMul(q0, w0) b1 = MatMul(q1, w1) b2 = MatMul(q2, w2) "
     model = build(LANES + mixed + third + "y = Concat<axis=1>(b0, b1, b2)", "y")
-    outcome = carried_out(model)
+    outcome = carried_out(model, nonempty=True)
     assert [g.region for g in outcome.groups] == [0, 1]
     assert kinds(outcome.model) == Counter(MatMul=2, Reshape=4, Transpose=4, Softmax=1)
-    assert compare(model, outcome.model, {"N": 2}, {"N": 0}) == 2
+    assert compare(model, outcome.model, {"N": 2}) == 1
+    assert compare(model, carried_out(model).model, {"N": 2}, {"N": 0}) == 2
 
 
 QKV = " ".join(
@@ -322,8 +330,8 @@ def test_queries_keys_and_values_come_out_of_one_product(form: str, rows: str) -
     attention = HEADS.replace("v_", "r")
     maps = QKV.replace(" v0 =", " r0 =").replace(" v1 =", " r1 =")
     body = f"{maps} {attention} y = Concat<axis=2>(o0, o1)"
-    model = build(body, "y", rows)
-    outcome = carried_out(model, form)
+    model = build(body, "y", rows, 16)
+    outcome = carried_out(model, form, nonempty=True)
     assert [(g.kind, g.size) for g in outcome.groups if g.kind in (LINEAR, "MatMul")] == [
         (LINEAR, 6),
         ("MatMul", 2),

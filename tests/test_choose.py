@@ -18,14 +18,13 @@ from onnx_sched.choose import (
     Chooser,
     Condition,
     Decision,
-    fingerprint,
     gain,
     settled,
 )
 from onnx_sched.choose import saved as time_saved
 from onnx_sched.circuit import Unit
 from onnx_sched.cost import device
-from onnx_sched.extract import Excerpt, excerpts
+from onnx_sched.extract import Excerpt, excerpts, fingerprint
 from onnx_sched.judge.measure import Race, Speedup, paired
 from onnx_sched.judge.runtime import RuntimeRefused
 from onnx_sched.plan import Group

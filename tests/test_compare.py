@@ -132,6 +132,15 @@ def test_processes_that_differ_widen_the_interval() -> None:
     assert said.low < 0.9 < 1.1 < said.high
 
 
+def test_no_sample_is_thrown_away_and_groups_weigh_alike() -> None:
+    """Groups may have had time for unequal numbers of pairs: all count, and none outvotes the others."""
+    rng = np.random.default_rng(0)
+    parts = [samples(rng, ratio, pairs) for ratio, pairs in ((1.5, 10), (1.0, 40), (1.5, 10))]
+    said = effect(parts)
+    assert said.pairs == 60
+    assert said.ratio > 1.25
+
+
 @pytest.mark.parametrize(
     ("low", "high", "floor", "word"),
     [

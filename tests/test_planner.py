@@ -17,6 +17,7 @@ from onnx_sched.passes.rewrite import MEMBERS
 from onnx_sched.plan import Group, Plan, Refusal
 from onnx_sched.planner import (
     best_groups,
+    least,
     legal,
     made,
     modelled_plan,
@@ -24,7 +25,8 @@ from onnx_sched.planner import (
     refuse,
     region_numbers,
     saved,
-    without_region,
+    sites,
+    without,
 )
 from onnx_sched.variants import SEPARATE, Explorer, formed, forms, kind_key
 from tests.nets import COMMITTED, analysed, committed, name_nodes, net, numbers
@@ -70,20 +72,23 @@ def test_without_a_device_all_that_is_legal_is_planned(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMITTED)
-def test_the_cost_model_takes_whole_regions_or_none(name: str) -> None:
-    """What pays is some regions of what is legal, whole; heavy nodes of the others are refused by S303."""
+def test_the_cost_model_decides_about_every_heavy_node(name: str) -> None:
+    """Heavy nodes of what is legal are in a group that pays, or refused, never both; S303 names the rest.
+
+    Within a region the cost model chooses forms, and may leave some groups apart.
+    """
     analysis = analysed(committed(name))
     everything = modelled_plan(analysis, anything, None).plan
     paying = modelled_plan(analysis, anything, CPU).plan
-    kept = {frozenset(u.number for u in g.units) for g in paying.groups}
-    refused = {n for r in paying.refusals if r.code == "S303" for n in r.nodes}
+    kept = nodes_of(analysis, paying.groups)
+    told = [n for r in paying.refusals for n in r.nodes]
+    assert len(told) == len(set(told))
+    assert not kept & set(told)
+    assert nodes_of(analysis, everything.groups) <= kept | set(told)
+    dear = {n for r in paying.refusals if r.code == "S303" for n in r.nodes}
     for region in region_numbers(everything.groups):
-        members = of_region(everything.groups, region)
-        inside = [frozenset(u.number for u in g.units) in kept for g in members]
-        assert len(set(inside)) == 1
-        assert nodes_of(analysis, members) <= refused or inside[0]
-        assert not (inside[0] and nodes_of(analysis, members) & refused)
-    assert len(paying.groups) <= len(everything.groups)
+        members = nodes_of(analysis, of_region(everything.groups, region))
+        assert members <= dear or not members & dear
 
 
 def test_what_would_not_pay_is_told_with_both_times() -> None:
@@ -125,46 +130,52 @@ def test_a_plan_numbers_its_regions_from_zero(name: str) -> None:
     assert seen == numbers_
 
 
-def test_the_least_region_goes_first() -> None:
-    """Taken back is the region that saves the fewest nodes; its nodes are refused by the reason given."""
+def test_the_least_region_saves_the_fewest_nodes() -> None:
+    """Sites are regions by body and number; the least is the one whose groups save the fewest nodes."""
+    plan = modelled_plan(analysed(two_regions()), anything, None).plan
+    assert [(g.size, g.region) for g in plan.groups] == [(3, 0), (3, 0), (2, 1)]
+    assert {site: len(groups) for site, groups in sites(plan).items()} == {("", 0): 2, ("", 1): 1}
+    assert least(plan) == ("", 1)
+
+
+def test_regions_can_be_taken_back() -> None:
+    """What is left is planned as if the others had never been; their heavy nodes are refused."""
     analysis = analysed(two_regions())
     plan = modelled_plan(analysis, anything, None).plan
-    assert [(g.size, g.region) for g in plan.groups] == [(3, 0), (3, 0), (2, 1)]
-    first = without_region(analysis, plan, "S303", "too slow")
+    first = without(analysis, plan, [("", 1)], "S303", "too slow")
     assert [(g.size, g.region) for g in first.plan.groups] == [(3, 0), (3, 0)]
     assert Refusal("S303", "too slow", ("c0", "c1")) in first.plan.refusals
     assert first.rewritten is not None
-    second = without_region(analysis, first.plan, "S304", "too large")
+    second = without(analysis, first.plan, [least(first.plan)], "S304", "too large")
     assert (second.plan.groups, second.rewritten) == ((), None)
     assert {(r.code, r.reason) for r in second.plan.refusals} == {
         ("S303", "too slow"),
         ("S304", "too large"),
     }
     assert sum(len(r.nodes) for r in second.plan.refusals) == 8
+    both = without(analysis, plan, [("", 0), ("", 1)], "S303", "too slow")
+    assert (both.plan.groups, both.rewritten) == ((), None)
+    assert [len(r.nodes) for r in both.plan.refusals] == [8]
 
 
 def test_taking_back_keeps_every_refusal() -> None:
     """Reasons that were given before stay; equal ones are put together."""
     analysis = analysed(two_regions())
-    plan = replace(
-        modelled_plan(analysis, anything, None).plan,
-        refusals=(Refusal("S303", "too slow", ("z",)),),
-    )
-    left = without_region(analysis, plan, "S303", "too slow").plan
+    before = (Refusal("S303", "too slow", ("z",)),)
+    plan = replace(modelled_plan(analysis, anything, None).plan, refusals=before)
+    left = without(analysis, plan, [("", 1)], "S303", "too slow").plan
     assert left.refusals == (Refusal("S303", "too slow", ("z", "c0", "c1")),)
 
 
 def test_a_group_that_cannot_be_made_is_left_out_and_the_rest_made() -> None:
     """A group in an impossible form drops out with its reason; the other groups are still made."""
-    analysis = analysed(committed("conv_towers"))
-    _, groups = best_groups(analysis.circuit, anything)
     text = (
         "(float[N,S,8] x, float[N,4] z) => (float[] y, float[] t) { p0, p1 = Split<axis=2>(x) "
         "a0 = MatMul(p0, w0) a1 = MatMul(p1, w1) y = Concat<axis=2>(a0, a1) c0 = MatMul(z, w0) "
         "c1 = MatMul(z, w1) t = Concat<axis=1>(c0, c1) }"
     )
     weights = {"w0": numbers(4, 4), "w1": numbers(4, 4, seed=1)}
-    analysis = analysed(name_nodes(net(text, weights)))
+    analysis = analysed(name_nodes(net(text, weights, opset=13)))
     _, groups = best_groups(analysis.circuit, anything)
     planned = tuple(replace(g, form="conv_t") if g.form == "stacked" else g for g in groups)
     refusals: list[Refusal] = []

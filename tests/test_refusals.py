@@ -12,13 +12,15 @@ from numpy.typing import ArrayLike
 
 import onnx_sched
 from onnx_sched.plan import Refusal, merged
-from onnx_sched.refusals import FAMILY, HEAVY, explain, inside, is_batched
+from onnx_sched.refusals import FAMILY, HEAVY, explain, is_batched
 from tests.nets import COMMITTED, analysed, committed, name_nodes, net, numbers
 
 WEIGHTS: Mapping[str, ArrayLike] = {
     **{f"w{k}": numbers(4, 4, seed=k) for k in range(4)},
     "d": numbers(4, 4, dtype=np.float64),
     "u": numbers(2, 4, 4),
+    "d1": numbers(2, 4, 1, 1),
+    "d2": numbers(2, 4, 1, 1, seed=1),
     "k1": numbers(2, 4, 3),
     "k2": numbers(2, 4, 1),
     "k3": numbers(2, 4, 3, seed=2),
@@ -35,10 +37,10 @@ CASES: dict[str, Case] = {
         {("S101", f"MatMul: {CHAIN}", ("a", "b", "y"))},
     ),
     "no rule": (
-        "float[N,4] x",
+        "float[N,4,5,5] x, float[N,2,5,5] o",
         "float[] y, float[] z",
-        'y = Einsum<equation="ij,jk->ik">(x, w0) z = Einsum<equation="ij,jk->ik">(x, w1)',
-        {("S102", "Einsum: there is no batching rule for Einsum", ("y", "z"))},
+        "y = DeformConv(x, d1, o) z = DeformConv(x, d2, o)",
+        {("S102", "DeformConv: there is no batching rule for DeformConv", ("y", "z"))},
     ),
     "a vector": (
         "float[N,4] x, float[4] v, float[4] t",
@@ -94,16 +96,9 @@ CASES: dict[str, Case] = {
     "another place": (
         "float[N,8] x, float[N,8] v",
         "float[] y, float[] z, float[] t",
-        "p0, p1 = Split<axis=1>(x) q0, q1 = Split<axis=1>(v) y = MatMul(p0, w0) "
-        "z = MatMul(p1, w1) t = MatMul(q0, w2)",
+        "p0, p1 = Split<axis=1, num_outputs=2>(x) q0, q1 = Split<axis=1, num_outputs=2>(v) "
+        "y = MatMul(p0, w0) z = MatMul(p1, w1) t = MatMul(q0, w2)",
         {("S301", f"MatMul: {PLACES}", ("t",))},
-    ),
-    "in a body": (
-        "float[N,4] x, bool c",
-        "float[] y",
-        "y = If (c) <then_branch = t () => (float[N,4] u) { a = MatMul(x, w0) b = MatMul(x, w1) "
-        "u = Add(a, b) }, else_branch = e () => (float[N,4] v) { v = Neg(x) }>",
-        {("S108", "they stand in the body of an If, Loop or Scan", ("a", "b"))},
     ),
 }
 
@@ -111,7 +106,7 @@ CASES: dict[str, Case] = {
 def build(inputs: str, outputs: str, body: str) -> onnx_sched.Result:
     """What is said about a model of these nodes."""
     read = {n: v for n, v in WEIGHTS.items() if re.search(rf"[ (]{n}[,)]", body)}
-    model = name_nodes(net(f"({inputs}) => ({outputs}) {{ {body} }}", read))
+    model = name_nodes(net(f"({inputs}) => ({outputs}) {{ {body} }}", read, opset=19, ir=9))
     for node in model.graph.node:
         for attribute in node.attribute:
             for inner in attribute.g.node:
@@ -209,22 +204,6 @@ def test_one_of_a_kind_needs_no_reason() -> None:
         "else_branch = e () => (float[N,4] v) { v = Neg(q) }>",
     ).report
     assert report.refusals == ()
-
-
-def test_bodies_inside_bodies_are_counted() -> None:
-    """Heavy nodes at any depth of If bodies are told together."""
-    inner = (
-        "If (c) <then_branch = t2 () => (float[N,4] u2) { u2 = MatMul(x, w1) }, "
-        "else_branch = e2 () => (float[N,4] v2) { v2 = Identity(x) }>"
-    )
-    model = net(
-        "(float[N,4] x, bool c) => (float[N,4] y) { y = If (c) <then_branch = t () => (float[N,4] u) "
-        f"{{ a = MatMul(x, w0) b = {inner} u = Add(a, b) }}, "
-        "else_branch = e () => (float[N,4] v) { v = Neg(x) }> }",
-        {"w0": numbers(4, 4), "w1": numbers(4, 4, seed=1)},
-    )
-    (found,) = inside(analysed(model).circuit)
-    assert (found.code, sorted(found.nodes)) == ("S108", ["a", "u2"])
 
 
 def test_equal_reasons_are_told_once() -> None:

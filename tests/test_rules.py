@@ -24,6 +24,7 @@ from tests.rule_examples import (
     EXAMPLES,
     IR,
     LANES,
+    OPEN,
     WAYS,
     Example,
     Runs,
@@ -76,7 +77,8 @@ def test_lanes_run_as_one(example: Example, way: str, opset: int) -> None:
     if how.form:
         new = carried_out(model, how.form, nonempty=how.nonempty).model
     else:
-        new = onnx_sched.optimize(model, choose="always", check=False).proto
+        given = {"choose": "always", "check": False, "nonempty": how.nonempty}
+        new = onnx_sched.optimize(model, **given).proto  # type: ignore[arg-type]
     gone = set(example.values)
     assert not [n.name for n in new.graph.node if n.name in gone]
     running = [n for n in nodes_of(new, example.kind) if gone & set(members(n))]
@@ -87,6 +89,8 @@ def test_lanes_run_as_one(example: Example, way: str, opset: int) -> None:
     assert list(new.graph.input)[: len(model.graph.input)] == list(model.graph.input)
     rows = (1, 3, 0) if how.zero else (1, 3)
     assert compare(model, new, *({"N": n, "S": 5} for n in rows)) >= 2
+    if way in OPEN:
+        assert compare(model, new, {"N": 3, "S": 0}, {"N": 3, "S": 1}) == 2
 
 
 # -- all forms of linear maps ------------------------------------------------------------------------
@@ -114,7 +118,7 @@ def linear_net(
         lines.append(f"y{k} = Relu({'s' if str(k) in biases else 'm'}{k})")
     lines.append("y = Concat<axis=-1>(y0, y1, y2)")
     text = f"({sizes} x) => (float[] y) {{ {' '.join(lines)} }}"
-    return with_ranks(name_nodes(net(text, constants, opset=13)))
+    return with_ranks(name_nodes(net(text, constants, opset=16)))
 
 
 @pytest.mark.parametrize(
@@ -125,20 +129,36 @@ def linear_net(
         for form in listed
         for rows in INPUTS
         for nonempty in (False, True)
-        if (form == "conv_t" or not nonempty) and not ("conv" in form and rows == "open")
+        if not ("conv" in form and rows == "open" and not nonempty)
+        and not (form == "grouped_conv" and rows == "open")
     ],
 )
 def test_forms_of_linear_maps_agree(form: str, own: bool, rows: str, nonempty: bool) -> None:
     """Every form gives what the model gives: with biases or not, and with weights that repeat."""
     for biases in BIASES.values():
         for weights in WEIGHTS.values():
+            if not own and len(set(weights)) < LANES:
+                continue  # twins: the same map of the same value
             model = linear_net(own, rows, biases, weights)
             outcome = carried_out(model, form, nonempty=nonempty)
             group = next(g for g in outcome.groups if g.kind == LINEAR)
             assert (group.form, group.size, outcome.refusals) == (form, LANES, ())
             assert not {f"m{k}" for k in range(LANES)} & {n.name for n in outcome.model.graph.node}
-            sizes = (2, 1) if nonempty or rows == "open" else (2, 1, 0)
+            sizes = (2, 1) if nonempty else (2, 1, 0)
             assert compare(model, outcome.model, *({"N": n, "S": 3} for n in sizes)) == len(sizes)
+
+
+@pytest.mark.parametrize("form", SHARED)
+@pytest.mark.parametrize("rows", INPUTS)
+def test_twins_give_the_same_whatever_becomes_of_them(form: str, rows: str) -> None:
+    """Maps that are equal, of one value: batched or not, each result is still there."""
+    for biases in BIASES.values():
+        for weights in ((0, 0, 0), (0, 1, 0)):
+            model = linear_net(False, rows, biases, weights)
+            for nonempty in (False, True):
+                new = carried_out(model, form, nonempty=nonempty).model
+                sizes = (2, 1) if nonempty else (2, 1, 0)
+                assert compare(model, new, *({"N": n, "S": 3} for n in sizes)) == len(sizes)
 
 
 def test_an_open_number_of_rows_may_be_none() -> None:
@@ -169,13 +189,11 @@ def test_parts_of_a_wide_product_can_run_by_themselves() -> None:
     assert [forms(g) for g in outcome.groups if g.segments] == [("wide", "parts", "separate")]
 
 
-@pytest.mark.parametrize("form", ["stacked", "apart", "wide"])
-def test_a_weight_that_all_lanes_share_is_stored_once(form: str) -> None:
-    """Where all lanes have one weight the stacked forms multiply by one matrix, not by three."""
-    model = linear_net(form == "stacked", "matrix", "", (0, 0, 0))
-    new = carried_out(model, form).model
+def test_a_weight_that_all_lanes_share_is_stored_once() -> None:
+    """Where all lanes have one weight the stacked form multiplies by one matrix, not by three."""
+    new = carried_out(linear_net(True, "matrix", "", (0, 0, 0)), "stacked").model
     held = {tuple(t.dims) for t in new.graph.initializer}
-    assert ((3, 12) if form == "wide" else (3, 4)) in held
+    assert (3, 4) in held
     assert not any(len(shape) > 2 for shape in held)
 
 

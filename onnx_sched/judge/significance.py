@@ -36,22 +36,22 @@ def pooled(pairs: Sequence[tuple[Times, Times]], seed: int = 0) -> Speedup:
     """
     if len(pairs) == 1:
         return paired(np.array(pairs[0][0]), np.array(pairs[0][1]), seed)
-    count = min(len(before) for before, _ in pairs)
-    before = np.array([row[:count] for row, _ in pairs])
-    after = np.array([row[:count] for _, row in pairs])
-    logs: NDArray[np.float64] = np.log(before) - np.log(after)
+    ratios = [np.log(before) - np.log(after) for before, after in pairs]
+    longest, total = max(map(len, ratios)), sum(map(len, ratios))
+    # Groups weigh alike, however many samples each had time for.
+    logs: NDArray[np.float64] = np.array([np.resize(row, longest) for row in ratios])
     rng = np.random.default_rng(seed)
     groups = rng.integers(0, len(logs), (RESAMPLES, len(logs), 1))
-    places = rng.integers(0, count, (RESAMPLES, len(logs), count))
+    places = rng.integers(0, longest, (RESAMPLES, len(logs), round(total / len(logs))))
     medians = np.median(logs[groups, places].reshape(RESAMPLES, -1), axis=1)
     low, high = np.exp(np.percentile(medians, (2.5, 97.5)))
     return Speedup(
-        round(float(np.median(before)), 3),
-        round(float(np.median(after)), 3),
+        round(float(np.median(np.concatenate([before for before, _ in pairs]))), 3),
+        round(float(np.median(np.concatenate([after for _, after in pairs]))), 3),
         round(float(np.exp(np.median(logs))), 4),
         round(float(low), 4),
         round(float(high), 4),
-        logs.size,
+        total,
     )
 
 

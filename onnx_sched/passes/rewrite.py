@@ -167,8 +167,9 @@ class _Rewrite:
 
     def _guarded(self, made: list[Made]) -> list[Made]:
         """The nodes with what an empty batch needs to stay legal."""
-        types = self._circuit.values.types.values()
-        if self._circuit.nonempty or all(isinstance(d, int) for t in types for d in t.shape or "?"):
+        shapes = [t.shape for t in self._circuit.values.types.values()]
+        fixed = all(s is not None and all(isinstance(d, int) for d in s) for s in shapes)
+        if self._circuit.nonempty or fixed:
             return made
         new = {id(m.proto) for m in made if m.group is not None}
         found = exposed([m.proto for m in made], lambda node: id(node) in new)

@@ -170,7 +170,7 @@ def colds(rows: Sequence[LatencyRow]) -> Text:
     return Text(
         f"cold start: session {_ms(before.create_ms)} -> {_ms(after.create_ms)}, "
         f"first run {_ms(before.first_run_ms)} -> {_ms(after.first_run_ms)} "
-        f"(median)",
+        "(median)",
         style="dim",
     )
 
