@@ -15,12 +15,24 @@ Shape = tuple[Dim, ...]
 
 
 def symbol(name: str) -> str:
-    """Turn a name from a model into one symbol: a `*` in it is spelling, not a product.
+    """Turn a name from a model into one symbol: different names, different symbols.
+
+    A `*` in a name is spelling, not a product, and a name of digits is no number.
 
     >>> symbol("batch"), symbol("2*n"), symbol("7")
-    ('batch', '2.n', '<7>')
+    ('batch', '2%2An', '%7')
     """
-    return f"<{name}>" if name.isdigit() else name.replace("*", ".")
+    escaped = name.replace("%", "%25").replace("*", "%2A")
+    return f"%{escaped}" if name.isdigit() else escaped
+
+
+def own(name: str) -> str:
+    """Make up the symbol for a size that the model has no name for; no model can name it so.
+
+    >>> own("Reshape.0.1")
+    '%.Reshape.0.1'
+    """
+    return f"%.{symbol(name)}"
 
 
 def _parts(dim: Dim) -> tuple[int, list[str]]:

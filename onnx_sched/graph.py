@@ -8,71 +8,30 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from onnx_sched.errors import ModelError
-
-RANDOM = frozenset(
-    {
-        "Bernoulli",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    }
+from onnx_sched.nodes import (
+    DEFAULT_DOMAINS,
+    captures,
+    domain_of,
+    has_effect,
+    read_outside,
+    subgraphs,
 )
-"""Ops of the default domain that draw numbers whenever they run."""
-
-DEFAULT_DOMAINS = ("", "ai.onnx")
-
-
-def domain_of(node: NodeProto) -> str:
-    """The node's domain; the default one, which has two spellings, as the empty string."""
-    return "" if node.domain in DEFAULT_DOMAINS else node.domain
-
-
-def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs in a node's attributes (bodies of If, Loop, Scan and the like)."""
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        elif attribute.type == AttributeProto.GRAPHS:
-            yield from attribute.graphs
-
-
-def captures(node: NodeProto) -> tuple[str, ...]:
-    """Names that the node's subgraphs, at any depth, read from outside, each once, in file order.
-
-    A name counts as read from outside unless the subgraph itself or one around it makes it.
-    """
-    found: dict[str, None] = {}
-    todo: list[tuple[GraphProto, frozenset[str]]] = [(g, frozenset()) for g in subgraphs(node)]
-    while todo:
-        graph, outer = todo.pop()
-        own = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-        own |= {s.values.name for s in graph.sparse_initializer}
-        own |= {o for n in graph.node for o in n.output}
-        known = outer | own
-        for inner in graph.node:
-            for name in inner.input:
-                if name and name not in known:
-                    found[name] = None
-            todo += [(g, known) for g in subgraphs(inner)]
-        for value in graph.output:
-            if value.name not in known:
-                found[value.name] = None
-    return tuple(found)
 
 
 def every_node(model: ModelProto) -> Iterator[NodeProto]:
     """All nodes: main graph, subgraphs at any depth, and functions."""
-    todo: list[NodeProto] = list(model.graph.node)
-    for function in model.functions:
-        todo += function.node
+    return nodes_of(model.graph, *model.functions)
+
+
+def nodes_of(*parts: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+    """All nodes of graphs and functions, those of subgraphs at any depth included."""
+    todo: list[NodeProto] = [node for part in parts for node in part.node]
     while todo:
         node = todo.pop()
         yield node
@@ -80,10 +39,26 @@ def every_node(model: ModelProto) -> Iterator[NodeProto]:
             todo += graph.node
 
 
+def training_graphs(model: ModelProto) -> Iterator[GraphProto]:
+    """The graphs of training steps: they share the main graph's names."""
+    for training in model.training_info:
+        yield training.initialization
+        yield training.algorithm
+
+
+def trained(model: ModelProto) -> tuple[str, ...]:
+    """Names of the initializers that a training step sets."""
+    return tuple(
+        binding.key
+        for training in model.training_info
+        for binding in (*training.initialization_binding, *training.update_binding)
+    )
+
+
 def all_names(model: ModelProto) -> set[str]:
     """Every value, node and initializer name in use anywhere: a new name must avoid them all."""
     names: set[str] = set()
-    todo: list[GraphProto] = [model.graph]
+    todo: list[GraphProto] = [model.graph, *training_graphs(model)]
     for function in model.functions:
         names.update(function.input, function.output)
         for node in function.node:
@@ -112,6 +87,8 @@ class Graph:
         ir_version: Of the model; below 4 every initializer is constant although listed as an input.
         nodes: The nodes in topological order.
         places: By node: its place in the file.
+        needed: Names that something outside the graph reads besides its outputs.
+        variable: Initializers that are no constants: something outside the graph sets them.
     """
 
     proto: GraphProto
@@ -119,6 +96,8 @@ class Graph:
     ir_version: int
     nodes: tuple[NodeProto, ...]
     places: tuple[int, ...]
+    needed: tuple[str, ...] = ()
+    variable: frozenset[str] = frozenset()
 
     @property
     def opset(self) -> int:
@@ -149,19 +128,39 @@ class Graph:
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the graph's outputs, in order."""
-        return tuple(v.name for v in self.proto.output)
+        """Names of the graph's outputs, in order, and of what else must be there after a run."""
+        return tuple(dict.fromkeys((*(v.name for v in self.proto.output), *self.needed)))
 
     @cached_property
     def output_set(self) -> frozenset[str]:
-        """Names of the graph's outputs."""
+        """The names in `outputs`."""
         return frozenset(self.outputs)
 
     @cached_property
     def constants(self) -> dict[str, TensorProto]:
         """Initializers that no caller can override, by name."""
         fed = set() if self.ir_version < 4 else {v.name for v in self.proto.input}
+        fed |= self.variable
         return {t.name: t for t in self.proto.initializer if t.name not in fed}
+
+    @cached_property
+    def off(self) -> frozenset[str]:
+        """Names of constants that are one False: flags that switch nothing on."""
+        tensors = [
+            (node.output[0], a.t)
+            for node in self.nodes
+            if node.op_type == "Constant" and domain_of(node) == ""
+            for a in node.attribute
+            if a.name == "value"
+        ]
+        return frozenset(
+            name for name, tensor in (*self.constants.items(), *tensors) if _is_false(tensor)
+        )
+
+    @cached_property
+    def effects(self) -> tuple[bool, ...]:
+        """By node: whether it has an effect, so that it stays in order with others of the kind."""
+        return tuple(has_effect(node, self.off) for node in self.nodes)
 
     @cached_property
     def live(self) -> tuple[bool, ...]:
@@ -182,7 +181,7 @@ class Graph:
         preds = []
         for k, names in enumerate(self.reads):
             before = {self.producer[n] for n in names if n in self.producer}
-            if has_effect(self.nodes[k]):
+            if self.live[k] and has_effect(self.nodes[k]):
                 if last_effect >= 0:
                     before.add(last_effect)
                 last_effect = k
@@ -190,27 +189,11 @@ class Graph:
         return tuple(preds)
 
 
-def has_effect(node: NodeProto) -> bool:
-    """Whether the order among such nodes matters: random ops, and ops that nobody here knows.
-
-    Bodies count: an If with a random op inside draws numbers when it runs.
-    """
-    todo = [node]
-    while todo:
-        n = todo.pop()
-        domain = domain_of(n)
-        if domain == "":
-            if n.op_type in RANDOM or (n.op_type == "Dropout" and len(n.input) > 2 and n.input[2]):
-                return True
-        elif domain not in KNOWN_DOMAINS:
-            return True
-        for graph in subgraphs(n):
-            todo += graph.node
-    return False
-
-
-KNOWN_DOMAINS = frozenset({"ai.onnx.ml", "com.microsoft", "ai.onnx.preview.training"})
-"""Domains whose ops are functions of their inputs alone (the few random ones are not batched)."""
+def _is_false(tensor: TensorProto) -> bool:
+    inside = tensor.data_location != TensorProto.EXTERNAL
+    if tensor.data_type != TensorProto.BOOL or list(tensor.dims) not in ([], [1]) or not inside:
+        return False
+    return not numpy_helper.to_array(tensor).any()
 
 
 def view(model: ModelProto) -> Graph:
@@ -222,7 +205,13 @@ def view(model: ModelProto) -> Graph:
     opsets = {
         "" if o.domain in DEFAULT_DOMAINS else o.domain: o.version for o in model.opset_import
     }
-    return _indexed(model.graph, opsets, model.ir_version)
+    graph = _indexed(model.graph, opsets, model.ir_version)
+    if not model.training_info:
+        return graph
+    read, set_ = read_outside(*training_graphs(model)), trained(model)
+    there = {*graph.producer, *(t.name for t in model.graph.initializer)}
+    needed = tuple(n for n in (*read, *set_) if n in there)
+    return replace(graph, needed=needed, variable=frozenset(set_))
 
 
 def view_body(outer: Graph, body: GraphProto) -> Graph:

@@ -26,8 +26,8 @@ from onnx import (
 
 from onnx_sched.constants import Const
 from onnx_sched.contrib_types import TABLE, widened
-from onnx_sched.dims import Dim, Shape, product, quotient
-from onnx_sched.graph import domain_of
+from onnx_sched.dims import Dim, Shape, own, product, quotient
+from onnx_sched.nodes import domain_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +190,8 @@ class Inference:
         result = []
         for k, name in enumerate(node.output):
             proto = found.get(name)
+            if proto and node.op_type == "Attention":
+                _reopen(proto, operands)
             value = from_proto(proto, partial(_open_size, f"{tag}.{k}")) if proto else None
             if value is not None and value.elem_type == 0:
                 value = None
@@ -234,9 +236,19 @@ class Inference:
         return value
 
 
+def _reopen(proto: TypeProto, operands: Sequence[Operand | None]) -> None:
+    """Take back the sizes 0 of an Attention: ONNX's inference writes them where an operand's is open."""
+    shapes = [o.type.shape or () for o in operands if o is not None and o.type is not None]
+    if any(0 in shape for shape in shapes):
+        return
+    for dim in proto.tensor_type.shape.dim:
+        if dim.HasField("dim_value") and dim.dim_value == 0:
+            dim.Clear()
+
+
 def _open_size(owner: str, axis: int) -> str:
     """The symbol for a size that nobody named."""
-    return f"{owner}.{axis}"
+    return own(f"{owner}.{axis}")
 
 
 def _from_table(

@@ -44,6 +44,6 @@ def signature(
                 parts.append(("const", elem_type, None if spread else shape))
         else:
             parts.append(("value", elem_type, shape))
-    if spread:
-        parts.append(circuit.values.shape(unit.outputs[0]))
+    # An operand that is computed may decide the shape: equal operand types are then not enough.
+    parts += [circuit.values.types.get(o) for o in unit.outputs]
     return tuple(parts)

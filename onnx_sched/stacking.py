@@ -16,14 +16,14 @@ Every change of layout is at most Reshape, Transpose, Reshape; `steps` finds the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from onnx_sched.constants import Array
-from onnx_sched.dims import Dim, Shape, product
+from onnx_sched.dims import Dim, Shape, own, product
 
 LANE = "G"
 SPARE = "+1"
@@ -221,7 +221,7 @@ def steps(bulk: Bulk, source: Layout, target: Layout) -> tuple[Step, ...] | None
     if source == target:
         return ()
     spare, room = spare_axis(source), spare_axis(target)
-    if spare is not None and room is not None and set(source[spare]) == set(target[room]):
+    if spare is not None and room is not None and _as_one(source[spare], target[room]):
         return steps(_with_spare(bulk, source[spare]), without_spare(source), without_spare(target))
     if spare is not None:
         rest = steps(bulk, without_spare(source), target)
@@ -234,34 +234,66 @@ def steps(bulk: Bulk, source: Layout, target: Layout) -> tuple[Step, ...] | None
     if have == want:
         if before == after:
             return ()
-        step = _resize(before, after, bulk)
-        return None if step is None else (step,)
+        alone = _resize(before, after, bulk)
+        if alone is not None:
+            return alone
     direct = _permutation(bulk, source, target)
     if direct is not None:
         return (Transpose(direct),)
-    chunks = _chunks(bulk, source, want)
-    middle = tuple(product(bulk.dim(a) for a in chunk) for chunk in chunks)
-    order = sorted(range(len(chunks)), key=lambda k: want.index(chunks[k][0]))
+    pieces, order = _moves(bulk, source, target)
+    middle = tuple(product(bulk.dim(a) for a in piece) for piece in pieces)
     moved = tuple(middle[k] for k in order)
-    found: list[Step] = []
-    if before != middle:
-        step = _resize(before, middle, bulk)
-        if step is None:
-            return None
-        found.append(step)
-    found.append(Transpose(tuple(order)))
-    if moved != after:
-        step = _resize(moved, after, bulk)
-        if step is None:
-            return None
-        found.append(step)
-    return tuple(found)
+    first = () if before == middle else _resize(before, middle, bulk)
+    last = () if moved == after else _resize(moved, after, bulk)
+    if first is None or last is None:
+        return None
+    return (*first, Transpose(tuple(order)), *last) if order != sorted(order) else (*first, *last)
+
+
+def _moves(bulk: Bulk, source: Layout, target: Layout) -> tuple[list[Axis], list[int]]:
+    """The pieces that a Transpose moves whole, in their order before it, and its perm.
+
+    Axes of size 1 of the source, or else of the target, take part where that saves a Reshape; each
+    stays beside the piece that it follows, so that few axes seem to move.
+    """
+    want = bulk.core(target)
+    cut = _chunks(bulk, source, want)
+    if all(len(chunks) <= 1 for chunks in cut):
+        pieces = [chunks[0] if chunks else () for chunks in cut]
+        order = _following(pieces, lambda piece: want.index(piece[0]))
+        return pieces, order
+    have = bulk.core(source)
+    aims = [tuple(a for a in axis if bulk.dim(a) != 1) for axis in target]
+    if all(not aim or _stands_in(aim, have) for aim in aims):
+        back = _following(aims, lambda aim: have.index(aim[0]))
+        return [aims[k] for k in back], [back.index(k) for k in range(len(aims))]
+    pieces = [chunk for chunks in cut for chunk in chunks]
+    return pieces, sorted(range(len(pieces)), key=lambda k: want.index(pieces[k][0]))
+
+
+def _stands_in(part: Axis, whole: Sequence[Atom]) -> bool:
+    """Whether the atoms stand side by side, in this order."""
+    start = whole.index(part[0])
+    return tuple(whole[start : start + len(part)]) == part
+
+
+def _following(pieces: Sequence[Axis], place: Callable[[Axis], int]) -> list[int]:
+    """The pieces sorted by their place, where an empty one follows the one before it."""
+    keys: list[tuple[int, int]] = []
+    for k, piece in enumerate(pieces):
+        keys.append((place(piece) if piece else keys[-1][0] if keys else -1, k))
+    return sorted(range(len(pieces)), key=lambda k: keys[k])
+
+
+def _as_one(axis: Axis, other: Axis) -> bool:
+    """Whether two axes with a spare entry hold the same, so that it need not go and come."""
+    return axis != (SPARE,) and LANE not in axis and set(axis) == set(other)
 
 
 def _with_spare(bulk: Bulk, axis: Axis) -> Bulk:
     """Sizes in which the atoms of one axis, and its spare entry, are one atom."""
     atoms = [a for a in axis if isinstance(a, int)]
-    longer = f"({product(bulk.shape[a] for a in atoms)})+1"
+    longer = own(f"{product(bulk.shape[a] for a in atoms)}+1")
     shape = [1 if a in atoms[1:] else d for a, d in enumerate(bulk.shape)]
     shape[atoms[0]] = longer
     return Bulk(bulk.lanes, tuple(shape), bulk.nonempty, bulk.given)
@@ -285,21 +317,27 @@ def compact(layout: Layout, bulk: Bulk) -> Layout:
     return tuple(axis for axis in layout if SPARE in axis or any(bulk.dim(a) != 1 for a in axis))
 
 
-def _resize(before: Shape, after: Shape, bulk: Bulk) -> Step | None:
-    """The node between two shapes of equal elements in equal order, by the plainest op."""
+def _resize(before: Shape, after: Shape, bulk: Bulk) -> tuple[Step, ...] | None:
+    """The nodes between two shapes of equal elements in equal order, by the plainest ops; one mostly."""
     if len(before) < len(after):
         added = _unit_axes(before, after)
         if added is not None:
-            return Unsqueeze(added)
+            return (Unsqueeze(added),)
     if len(before) > len(after):
         removed = _unit_axes(after, before)
         if removed is not None:
-            return Squeeze(removed)
-    shape = reshape_target(before, after, bulk.nonempty)
-    if shape is not None:
-        return Reshape(shape)
+            return (Squeeze(removed),)
+    target = reshape_target(before, after, bulk.nonempty)
+    if target is not None:
+        return (Reshape(target),)
+    core = tuple(d for d in before if d != 1)
+    if core == tuple(d for d in after if d != 1):
+        added, removed = _unit_axes(core, after), _unit_axes(core, before)
+        assert added is not None
+        assert removed is not None
+        return Squeeze(removed), Unsqueeze(added)
     had = 0 not in after and all(isinstance(d, int) or d in bulk.given for d in after)
-    return Shaped(after) if had else None
+    return (Shaped(after),) if had else None
 
 
 def _unit_axes(short: Shape, long: Shape) -> tuple[int, ...] | None:
@@ -332,11 +370,12 @@ def _permutation(bulk: Bulk, source: Layout, target: Layout) -> tuple[int, ...] 
     return tuple(perm)
 
 
-def _chunks(bulk: Bulk, source: Layout, want: Sequence[Atom]) -> list[Axis]:
-    """The pieces of the source's axes that can be moved whole."""
+def _chunks(bulk: Bulk, source: Layout, want: Sequence[Atom]) -> list[list[Axis]]:
+    """The pieces of each of the source's axes that can be moved whole."""
     after = dict(pairwise(want))
-    chunks: list[Axis] = []
+    found: list[list[Axis]] = []
     for axis in source:
+        chunks: list[Axis] = []
         chunk: list[Atom] = []
         for atom in axis:
             if bulk.dim(atom) == 1:
@@ -347,7 +386,8 @@ def _chunks(bulk: Bulk, source: Layout, want: Sequence[Atom]) -> list[Axis]:
             chunk.append(atom)
         if chunk:
             chunks.append(tuple(chunk))
-    return chunks
+        found.append(chunks)
+    return found
 
 
 def renumber(layout: Layout, axes: Mapping[int, int]) -> Layout:

@@ -17,7 +17,7 @@ import onnx_sched
 from models.mlp import grouped_mlp
 from models.transformer import headlocal_transformer
 from onnx_sched.analysis import Analysis
-from onnx_sched.graph import has_effect
+from onnx_sched.nodes import has_effect
 from onnx_sched.support import CONSTANT_LAYER, Annotation
 from onnx_sched.wires import Support, is_faithful
 from tests.nets import FOLDER, analysed, feeds, ints, name_nodes, net, numbers, run
@@ -39,7 +39,7 @@ def preds_of(analysis: Analysis) -> list[list[int]]:
     for k, names in enumerate(graph.reads):
         names = tuple(analysis.values.undone.get(n, n) for n in names)
         makers = {graph.producer[n] for n in names if n in graph.producer}
-        if has_effect(graph.nodes[k]):
+        if graph.live[k] and has_effect(graph.nodes[k]):
             makers |= {*effects[-1:]}
             effects.append(k)
         if k in number:
