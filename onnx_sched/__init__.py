@@ -8,12 +8,16 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from onnx_sched.api import annotate, check_provider, optimize
+    from onnx_sched.judge.compare import CompareOptions, compare
+    from onnx_sched.judge.comparison import Comparison
     from onnx_sched.options import Options
     from onnx_sched.plan import Group, Plan, Refusal
     from onnx_sched.report.data import Report
     from onnx_sched.result import Result
 
 __all__ = [
+    "CompareOptions",
+    "Comparison",
     "Group",
     "Options",
     "Plan",
@@ -23,13 +27,17 @@ __all__ = [
     "__version__",
     "annotate",
     "check_provider",
+    "compare",
     "optimize",
 ]
 
 _WHERE = {
     "annotate": "api",
     "check_provider": "api",
+    "compare": "judge.compare",
     "optimize": "api",
+    "CompareOptions": "judge.compare",
+    "Comparison": "judge.comparison",
     "Options": "options",
     "Group": "plan",
     "Plan": "plan",

@@ -9,9 +9,10 @@ from functools import partial
 from onnx import GraphProto, NodeProto, TensorProto
 
 from onnx_sched import files
-from onnx_sched.circuit import Circuit
+from onnx_sched.circuit import Circuit, Keep, keep_nothing
 from onnx_sched.constants import Const
-from onnx_sched.graph import Graph, all_names, captures, view, view_body
+from onnx_sched.graph import Graph, all_names, view, view_body
+from onnx_sched.nodes import captures
 from onnx_sched.passes.normalise import normalise
 from onnx_sched.support import Annotation, annotate
 from onnx_sched.values import Values, seen_from, study
@@ -54,13 +55,18 @@ class Analysis:
 
 
 def analyse(
-    source: files.Source, *, nonempty: bool = False, fresh: Mapping[str, Const] | None = None
+    source: files.Source,
+    *,
+    nonempty: bool = False,
+    unsummed: Keep = keep_nothing,
+    fresh: Mapping[str, Const] | None = None,
 ) -> Analysis:
     """Read a model's structure.
 
     Args:
         source: The model.
         nonempty: A promise that no batch is empty.
+        unsummed: Which nodes must not become part of a sum over lanes.
         fresh: Weights that are only placeholders in the model, by name.
 
     Raises:
@@ -73,7 +79,7 @@ def analyse(
         return new.get(owner) or files.constant(source, tensor, owner)
 
     values = study(graph, constant)
-    circuit = replace(normalise(graph, values), nonempty=nonempty)
+    circuit = replace(normalise(graph, values), nonempty=nonempty, unsummed=unsummed)
     return Analysis(source, graph, values, annotate(graph, values), circuit)
 
 
@@ -89,7 +95,8 @@ def analyse_body(outer: Analysis, node: NodeProto, body: GraphProto, label: str)
     graph = view_body(outer.graph, body)
     constant = partial(files.constant, outer.source)
     values = study(graph, constant, seen_from(outer.values, captures(node)), f"{label}/")
-    circuit = replace(normalise(graph, values), nonempty=outer.circuit.nonempty)
+    asked = outer.circuit
+    circuit = replace(normalise(graph, values), nonempty=asked.nonempty, unsummed=asked.unsummed)
     hidden = {v.name for v in body.input} | {t.name for t in body.initializer}
     hidden |= {o for n in body.node for o in n.output}
     outside = {key: name for key, name in outer.known.items() if name not in hidden}

@@ -34,10 +34,13 @@ def optimize(
     check: bool = True,
     skip_ops: Sequence[str] = (),
     skip_nodes: Sequence[str] = (),
+    skip_passes: Sequence[str] = (),
     nonempty: bool = False,
+    assume_finite: bool = False,
     threads: Sequence[int] = (1, 0),
     time_limit: float = 60.0,
     max_activation: float = 1.25,
+    plan: Path | str | None = None,
     target: str | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -57,10 +60,13 @@ def optimize(
         check: Whether to run both models and compare.
         skip_ops: Op types to leave as they are.
         skip_nodes: Node names, with wildcards, to leave as they are.
+        skip_passes: Parts of the work to leave out, of `onnx_sched.options.PASSES`, such as "sums".
         nonempty: Promise that no batch is empty.
+        assume_finite: Promise that no value is NaN or infinite: block-diagonal weights are then cut.
         threads: Numbers of threads at which it must not be slower; 0 is what the runtime takes.
         time_limit: Seconds after which nothing more is measured.
         max_activation: How much larger the peak of activations may get, as a factor.
+        plan: A plan file (`Result.save_plan`) to carry out, without measuring.
         target: Device profile to decide by instead of a race ("cuda-a100", ..., or a .toml file).
         progress: Is told what is being done (`onnx_sched.progress.Step`), step by step.
 
@@ -85,10 +91,13 @@ def optimize(
         check=check,
         skip_ops=tuple(skip_ops),
         skip_nodes=tuple(skip_nodes),
+        skip_passes=tuple(skip_passes),
         nonempty=nonempty,
+        assume_finite=assume_finite,
         threads=tuple(threads),
         time_limit=time_limit,
         max_activation=max_activation,
+        plan=Path(plan) if plan is not None else None,
         target=target,
         progress=progress or nobody,
     )

@@ -14,7 +14,7 @@ from onnx import AttributeProto, GraphProto, NodeProto
 
 from onnx_sched.analysis import Analysis, analyse_body
 from onnx_sched.circuit import node_label
-from onnx_sched.graph import subgraphs
+from onnx_sched.nodes import subgraphs
 
 
 @dataclass(frozen=True, slots=True)

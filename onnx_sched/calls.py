@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import onnx
 from onnx import ModelProto, inliner
 
 from onnx_sched import files
 from onnx_sched.analysis import Analysis, analyse
 from onnx_sched.circuit import Circuit
-from onnx_sched.errors import UsageError
-from onnx_sched.graph import DEFAULT_DOMAINS, every_node
+from onnx_sched.errors import ModelError, UsageError
+from onnx_sched.graph import every_node
+from onnx_sched.nodes import DEFAULT_DOMAINS
+from onnx_sched.plan_rows import AGAIN
 from onnx_sched.planner import Skip, best_groups, saved
 
 FEW = 8
@@ -32,10 +36,12 @@ class Opened:
     Attributes:
         analysis: All that is known about it.
         functions: Whose calls were replaced.
+        cut: Results of the products that were replaced by products of their blocks.
     """
 
     analysis: Analysis
     functions: tuple[Function, ...] = ()
+    cut: tuple[str, ...] = ()
 
 
 def called(model: ModelProto) -> tuple[Function, ...]:
@@ -58,7 +64,10 @@ def opened(analysis: Analysis, skips: Callable[[Circuit], Skip]) -> Opened:
     functions = called(analysis.source.model) if analysis.source.model.functions else ()
     if not functions:
         return Opened(analysis)
-    best = with_calls_replaced(analysis, functions)
+    try:
+        best = with_calls_replaced(analysis, functions)
+    except ModelError:
+        return Opened(analysis)  # they stay functions
     most = worth(best)
     if most <= worth(analysis):
         return Opened(analysis)
@@ -74,12 +83,25 @@ def opened(analysis: Analysis, skips: Callable[[Circuit], Skip]) -> Opened:
 def with_calls_replaced(analysis: Analysis, functions: Sequence[Function]) -> Analysis:
     """The model with the nodes of some functions in place of their calls."""
     source = analysis.source
-    model = inliner.inline_selected_functions(source.model, list(functions))
-    return analyse(files.Source(model, source.path), nonempty=analysis.circuit.nonempty)
+    try:
+        model = inliner.inline_selected_functions(source.model, list(functions))
+    except (RuntimeError, onnx.checker.ValidationError) as error:
+        raise ModelError(
+            f"{source.name}: its functions cannot be replaced by their nodes: {error}"
+        ) from None
+    asked = analysis.circuit
+    return analyse(
+        files.Source(model, source.path), nonempty=asked.nonempty, unsummed=asked.unsummed
+    )
 
 
-def replayed(analysis: Analysis, functions: Sequence[Function]) -> Opened:
+def replayed(analysis: Analysis, functions: Sequence[Function], path: Path) -> Opened:
     """The model with the calls replaced that a plan names.
+
+    Args:
+        analysis: The model as it is.
+        functions: Whose calls to replace.
+        path: The plan's file, for messages.
 
     Raises:
         UsageError: If it has no such function.
@@ -90,5 +112,7 @@ def replayed(analysis: Analysis, functions: Sequence[Function]) -> Opened:
     if missing:
         domain, name = missing[0]
         shown = name if domain in DEFAULT_DOMAINS else f"{domain}::{name}"
-        raise UsageError(f"the plan asks for function {shown}, which this model does not call")
+        raise UsageError(
+            f"--plan {path} asks for function {shown}, which this model does not call", AGAIN
+        )
     return Opened(with_calls_replaced(analysis, functions), tuple(functions))

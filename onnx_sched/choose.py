@@ -79,6 +79,7 @@ class Chooser:
         values: Gives named values of the model in a run, by condition's feeds.
         deadline: Time (of `time.monotonic`) after which nothing more is measured.
         progress: Is told which region is measured.
+        raced: By unit that is batched: the speed-ups of its region, by condition.
     """
 
     analysis: Analysis
@@ -88,6 +89,7 @@ class Chooser:
     values: Callable[[Sequence[str], Feeds], dict[str, Any]]
     deadline: float
     progress: Progress = nobody
+    raced: dict[int, tuple[tuple[Condition, Speedup], ...]] = field(default_factory=dict)
     _known: dict[bytes, tuple[Mapping[Hashable, str] | None, tuple[Speedup, ...]]] = field(
         default_factory=dict
     )
@@ -125,7 +127,10 @@ class Chooser:
     ) -> Decision:
         if chosen is None:
             return Decision((), speedups, _why(self.conditions(), speedups))
-        return Decision(formed(region, chosen, self.analysis.circuit), speedups, "")
+        groups = formed(region, chosen, self.analysis.circuit)
+        races = tuple(zip(self.conditions(), speedups, strict=False))
+        self.raced.update({u.number: races for g in groups for u in g.units})
+        return Decision(groups, speedups, "")
 
     def _race(
         self, cut: Sequence[tuple[Variant, tuple[Excerpt, Excerpt]]]

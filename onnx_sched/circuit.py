@@ -6,9 +6,11 @@ and the `Add` of its bias).  Constants, names for the same value and dead nodes 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+from onnx import NodeProto
 
 from onnx_sched.constants import Const
 from onnx_sched.dims import Shape
@@ -60,6 +62,15 @@ class Unit:
         return value
 
 
+Keep = Callable[[NodeProto], bool]
+"""Which nodes must stay as they are."""
+
+
+def keep_nothing(node: NodeProto) -> bool:
+    """Nobody asked for anything to stay."""
+    return False
+
+
 @dataclass(frozen=True)
 class Circuit:
     """The units of one graph.
@@ -70,6 +81,7 @@ class Circuit:
         units: In topological order; `units[k].number == k`.
         preds: By unit: the units that must run before it, ascending.
         nonempty: A promise that no size known only at run time is 0.
+        unsummed: Which nodes must not become part of a sum over lanes.
     """
 
     graph: Graph
@@ -77,6 +89,7 @@ class Circuit:
     units: tuple[Unit, ...]
     preds: tuple[tuple[int, ...], ...]
     nonempty: bool = False
+    unsummed: Keep = keep_nothing
 
     @cached_property
     def maker(self) -> dict[str, Unit]:

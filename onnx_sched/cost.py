@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
-from math import exp, log
+from math import exp, inf, log
 from pathlib import Path
+from typing import Any
 
 from onnx import NodeProto
 
 from onnx_sched.dims import Shape, count
 from onnx_sched.errors import UsageError
-from onnx_sched.graph import domain_of
+from onnx_sched.nodes import domain_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +70,39 @@ def load(target: str) -> Device:
         )
         raise UsageError(f"--target {target}: no such device profile", hint)
     try:
-        return Device(**tomllib.loads(path.read_text("utf-8")))
+        data = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise UsageError(
             f"--target {target}: {error.strerror}", "Make one with `calibrate`."
         ) from None
-    except (tomllib.TOMLDecodeError, TypeError) as error:
+    except ValueError as error:
         raise UsageError(
             f"--target {target} is no device profile: {error}", "Make one with `calibrate`."
         ) from None
+    for fault in _faults(data):
+        raise UsageError(
+            f"--target {target} is no device profile: {fault}", "Make one with `calibrate`."
+        )
+    return Device(**data)
+
+
+def _faults(data: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with a profile of a file."""
+    kinds = {"name": str, "fuses_linear": bool, "convolves": bool}
+    known = [field.name for field in fields(Device)]
+    for key in known:
+        kind, value = kinds.get(key), data.get(key)
+        if key not in data:
+            yield f"it has no {key}"
+        elif kind is not None and not isinstance(value, kind):
+            yield f"{key} must be {'text' if kind is str else 'true or false'}"
+        elif kind is None and (
+            not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < inf
+        ):
+            yield f"{key} must be a number above 0"
+    for key in data:
+        if key not in known:
+            yield f"{key} is not known"
 
 
 def profile_for(provider: str) -> Device:

@@ -11,7 +11,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, Valu
 
 from onnx_sched import files
 from onnx_sched.diff_values import Stored, attribute, digest, tensor_words
-from onnx_sched.graph import DEFAULT_DOMAINS
+from onnx_sched.nodes import DEFAULT_DOMAINS
 from onnx_sched.report.lineage import members
 
 Facts = Mapping[str, str]

@@ -11,6 +11,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from onnx_sched import files
 from onnx_sched.constants import Array
+from onnx_sched.tensors import NUMPY_TYPES
 
 SHORT = 8
 """Elements of a tensor that are written out."""
@@ -55,7 +56,7 @@ def difference(a: Stored, b: Stored) -> str:
 def array(stored: Stored) -> Array | None:
     """A tensor's numbers; None for types that numpy does not have."""
     tensor = stored.tensor
-    if tensor.data_type not in files.NUMPY_TYPES:
+    if tensor.data_type not in NUMPY_TYPES:
         return None
     if tensor.data_location == TensorProto.EXTERNAL:
         const = files.constant(stored.source, tensor)
@@ -67,10 +68,7 @@ def _raw(stored: Stored) -> bytes:
     """The bits of a tensor, in whichever field they are."""
     tensor = stored.tensor
     if tensor.data_location == TensorProto.EXTERNAL:
-        span = files.locate(stored.source, tensor)
-        with span.path.open("rb") as file:
-            file.seek(span.offset)
-            return file.read(span.length)
+        return files.read_span(files.locate(stored.source, tensor))
     if tensor.raw_data:
         return tensor.raw_data
     if tensor.string_data:
@@ -117,7 +115,7 @@ def _text(value: object) -> str:
 def _numbers(tensor: TensorProto) -> str:
     """The numbers of a small tensor, the fingerprint of another."""
     count = int(np.prod(tensor.dims, dtype=np.int64))
-    if tensor.data_type not in files.NUMPY_TYPES or tensor.data_location == TensorProto.EXTERNAL:
+    if tensor.data_type not in NUMPY_TYPES or tensor.data_location == TensorProto.EXTERNAL:
         return digest(tensor)
     numbers = numpy_helper.to_array(tensor)
     if count <= SHORT:

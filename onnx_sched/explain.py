@@ -7,7 +7,7 @@ Nothing is run for it: structure alone decides here.  What is legal may still be
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from onnx_sched.circuit import Circuit, Unit, node_label
 from onnx_sched.errors import UsageError
 from onnx_sched.find import reductions, regions
 from onnx_sched.near import Near, nearest
+from onnx_sched.options import BODIES, FUNCTIONS
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.payoff import idle_regions
@@ -70,23 +71,31 @@ class Explanation:
         return asdict(self)
 
 
-def explain(analysis: Analysis, name: str, skips: Callable[[Circuit], Skip]) -> Explanation:
+def explain(
+    analysis: Analysis,
+    name: str,
+    skips: Callable[[Circuit], Skip],
+    without: Collection[str] = (),
+) -> Explanation:
     """Explain a node.
 
     Args:
         analysis: The model.
         name: The node's name, or one of its outputs.
         skips: Gives the test of whether a unit must stay as it is, for the main graph or a body.
+        without: Names of passes that are left out.
 
     Raises:
         UsageError: If there is no such node; it says which are close.
     """
-    seen = opened(analysis, skips).analysis
+    seen = analysis if FUNCTIONS in without else opened(analysis, skips).analysis
     places = [("", seen), *((b.label, b.analysis) for b in bodies(seen))]
     for inside, place in places:
         k = find(place, name)
         if k is not None:
-            return Explainer(place, skips(place.circuit), inside).explain(k)
+            aside = inside and BODIES in without
+            skip: Skip = (lambda _: True) if aside else skips(place.circuit)
+            return Explainer(place, skip, inside).explain(k)
     k = find(analysis, name)
     if k is not None:  # in the file, but no longer there when its call was replaced
         words = "is a call of a function, and gives way to the function's nodes"

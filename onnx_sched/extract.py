@@ -9,9 +9,9 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoPr
 
 from onnx_sched.analysis import Analysis
 from onnx_sched.constants import Const
-from onnx_sched.files import fill, placeholder
-from onnx_sched.graph import captures
+from onnx_sched.nodes import captures
 from onnx_sched.passes.rewrite import Rewritten
+from onnx_sched.tensors import fill, placeholder
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onnx_sched.circuit import Circuit, Unit
-from onnx_sched.constants import Const
+from onnx_sched.likeness import likeness, wide_key
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.plan import Group, Reduction
-from onnx_sched.signature import Signature, signature
+from onnx_sched.signature import Signature
 from onnx_sched.views import openings
 
 Skip = Callable[[Unit], bool]
@@ -60,10 +60,7 @@ class Finder:
                 self._home.setdefault(value, (("view", n), position))
         buckets: dict[tuple[int, Signature], list[Unit]] = {}
         for unit in self.circuit.units:
-            rule = None if self.skip(unit) else rule_for(unit)
-            if rule is None or rule.check(unit, self.circuit) is not None or self._void(unit):
-                continue
-            sign = signature(unit, self.circuit, rule.static, rule.optional, rule.spread)
+            sign = None if self.skip(unit) else likeness(self.circuit, unit)
             if sign is not None:
                 key = (self.levels[unit.number], sign)
                 self._bucket[unit.number] = key
@@ -75,11 +72,6 @@ class Finder:
         groups = self._widened(groups)
         groups.sort(key=lambda g: (g.level, min(u.number for u in g.units)))
         return regions(groups)
-
-    def _void(self, unit: Unit) -> bool:
-        """Whether a unit works on tensors that are always empty: nothing to gain, and runtimes stumble."""
-        shapes = [self.circuit.shape(v) or () for v in (*unit.operands, *unit.outputs)]
-        return any(0 in shape for shape in shapes)
 
     def _widened(self, groups: Sequence[Group]) -> list[Group]:
         """Put products of one value side by side although their widths differ."""
@@ -106,15 +98,9 @@ class Finder:
         return rest
 
     def _wide_key(self, unit: Unit) -> Hashable:
-        """What products must share to stand side by side; None if they cannot."""
-        if unit.kind not in ("Linear", "Conv") or unit.integer("group", 1) != 1:
-            return None
-        weight, x = unit.operands[1], unit.operands[0]
-        if not isinstance(weight, Const) or not isinstance(x, str):
-            return None
-        inner = weight.shape[0] if unit.kind == "Linear" else weight.shape[1:]
-        level = self.levels[unit.number]
-        return (level, unit.kind, unit.attributes, x, inner, weight.elem_type)
+        """What products must share to stand side by side, their level included; None if they cannot."""
+        key = wide_key(unit)
+        return None if key is None else (self.levels[unit.number], key)
 
     def _fill(self, level: int, units: Sequence[Unit]) -> None:
         """Cut one bucket into groups by where the members' operands come from."""
@@ -192,11 +178,20 @@ class Finder:
         return [tuple(units.values()) for units in found.values() if len(units) > 1]
 
     def _ordered(self, units: Sequence[Unit]) -> tuple[Unit, ...]:
-        """Lane order: the places of the lanes that operands come from, then what lies ahead."""
-        places = {u.number: self._places(u) for u in units}
-        if len(set(places.values())) == len(units):
-            return tuple(sorted(units, key=lambda u: places[u.number]))
-        return tuple(sorted(units, key=lambda u: (places[u.number], self._path(u), u.number)))
+        """Lane order: by what lies ahead, then the places of the lanes that operands come from.
+
+        Units that read the same lanes (a gate and its skip) are told apart by what lies ahead of them,
+        so that what is read together stands together.
+        """
+        alike: dict[tuple[int, ...], list[Unit]] = {}
+        for unit in units:
+            alike.setdefault(self._places(unit), []).append(unit)
+        found: list[tuple[int, tuple[int, ...], Unit]] = []
+        for places, same in alike.items():
+            if len(same) > 1:
+                same.sort(key=lambda u: (self._path(u), u.number))
+            found += [(turn, places, unit) for turn, unit in enumerate(same)]
+        return tuple(unit for _, _, unit in sorted(found, key=lambda f: f[:2]))
 
     def _places(self, unit: Unit) -> tuple[int, ...]:
         """Where among their lanes the operands stand."""
@@ -283,6 +278,7 @@ def reductions(circuit: Circuit, groups: Sequence[Group]) -> tuple[Reduction, ..
     are lanes of one group.
     """
     taken = {u.number for g in groups for u in g.units}
+    taken |= {u.number for u in circuit.units if u.kind in SUMS and _stays(circuit, u)}
     home = {
         v: (n, j)
         for n, g in enumerate(groups)
@@ -296,10 +292,7 @@ def reductions(circuit: Circuit, groups: Sequence[Group]) -> tuple[Reduction, ..
     for unit in reversed(circuit.units):
         if unit.number in taken or unit.number in inner or unit.domain:
             continue
-        if (
-            unit.kind not in ("Add", "Sum", "Mean")
-            or circuit.elem_type(unit.outputs[0]) not in SUMMED
-        ):
+        if unit.kind not in SUMS or circuit.elem_type(unit.outputs[0]) not in SUMMED:
             continue
         shape = circuit.values.shape(unit.outputs[0])
         members, terms = [unit], list(unit.operands)
@@ -341,6 +334,14 @@ def reductions(circuit: Circuit, groups: Sequence[Group]) -> tuple[Reduction, ..
         ordered = tuple(sorted(members, key=lambda m: m.number))
         found.append(Reduction(ordered, unit.kind == "Mean", tuple(names)))
     return tuple(found[::-1])
+
+
+SUMS = frozenset({"Add", "Sum", "Mean"})
+
+
+def _stays(circuit: Circuit, unit: Unit) -> bool:
+    """Whether somebody asked for a unit not to become part of a sum over lanes."""
+    return any(circuit.unsummed(circuit.graph.nodes[k]) for k in unit.nodes)
 
 
 SUMMED = frozenset({1, 11, 6, 7, 10})

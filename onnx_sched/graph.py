@@ -181,7 +181,7 @@ class Graph:
         preds = []
         for k, names in enumerate(self.reads):
             before = {self.producer[n] for n in names if n in self.producer}
-            if self.live[k] and has_effect(self.nodes[k]):
+            if self.live[k] and self.effects[k]:
                 if last_effect >= 0:
                     before.add(last_effect)
                 last_effect = k

@@ -17,8 +17,9 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, compose, he
 
 from onnx_sched import files
 from onnx_sched.errors import ModelError
-from onnx_sched.graph import captures, domain_of, has_effect, sorted_order, subgraphs
-from onnx_sched.values import attributes
+from onnx_sched.graph import sorted_order
+from onnx_sched.nodes import attributes, captures, domain_of, has_effect, subgraphs
+from onnx_sched.tensors import external_tensors
 
 Join = Literal["outputs", "mean", "stack"]
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -65,7 +66,7 @@ def merge(
 
 def _load(path: Path) -> ModelProto:
     source = files.read(path)
-    for tensor in files.external_tensors(source.model):
+    for tensor in external_tensors(source.model):
         files.load_external(source, tensor)
     if source.model.ir_version < 4:
         raise ModelError(

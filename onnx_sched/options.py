@@ -9,14 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto
 
-from onnx_sched.circuit import Circuit, Unit
+from onnx_sched.circuit import Circuit, Keep, Unit
 from onnx_sched.errors import UsageError
 from onnx_sched.graph import every_node
+from onnx_sched.passes import rules
 from onnx_sched.progress import Progress, nobody
 
 Choose = Literal["measured", "model", "always"]
+
+SUMS, BODIES, FUNCTIONS = "sums", "bodies", "functions"
+
+PASSES = (*rules.PASSES, SUMS, BODIES, FUNCTIONS)
+"""What may be left out: the batching rules of a module, sums over lanes, graphs in nodes, calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,9 @@ class Options:
         atol, rtol: Tolerances, for all outputs or "output:value".
         check: Whether to run both models and compare.
         skip_ops, skip_nodes: Op types, and node names (globs), to leave as they are.
+        skip_passes: Parts of the work to leave out, of `PASSES`.
         nonempty: A promise that no batch is empty.
+        assume_finite: A promise that no value is NaN or infinite.
         threads: Numbers of threads at which it must not be slower; 0 is what the runtime takes.
         time_limit: Seconds after which nothing more is measured.
         plan: A plan file to carry out instead of deciding.
@@ -54,7 +62,9 @@ class Options:
     check: bool = True
     skip_ops: Sequence[str] = ()
     skip_nodes: Sequence[str] = ()
+    skip_passes: Sequence[str] = ()
     nonempty: bool = False
+    assume_finite: bool = False
     threads: Sequence[int] = (1, 0)
     time_limit: float = 60.0
     max_activation: float = 1.25
@@ -67,8 +77,14 @@ def check_skips(options: Options, model: ModelProto) -> None:
     """See that what must stay as it is exists.
 
     Raises:
-        UsageError: If an op type or a node name of the options is nowhere in the model.
+        UsageError: If there is no such pass, or an op type or a node name is nowhere in the model.
     """
+    for name in options.skip_passes:
+        if name not in PASSES:
+            close = difflib.get_close_matches(name, PASSES, n=1)
+            all_of_them = f"The passes are {', '.join(PASSES)}."
+            hint = f"Did you mean {close[0]!r}?" if close else all_of_them
+            raise UsageError(f"--skip-pass {name}: there is no such pass", hint)
     if not options.skip_ops and not options.skip_nodes:
         return
     nodes = list(every_node(model))
@@ -85,11 +101,27 @@ def skipper(options: Options, circuit: Circuit) -> Callable[[Unit], bool]:
     skipped = {
         k
         for k, node in enumerate(circuit.graph.nodes)
-        if node.op_type in options.skip_ops
-        or any(p.key == "onnx_sched.members" for p in node.metadata_props)  # batched already
-        or any(fnmatch.fnmatchcase(node.name, p) for p in options.skip_nodes)
+        if any(p.key == "onnx_sched.members" for p in node.metadata_props)  # batched already
+        or _named(options, node)
     }
-    return lambda unit: any(k in skipped for k in unit.nodes)
+    passes = frozenset(options.skip_passes)
+
+    def skips(unit: Unit) -> bool:
+        return rules.pass_of(unit) in passes or any(k in skipped for k in unit.nodes)
+
+    return skips
+
+
+def unsummed(options: Options) -> Keep:
+    """The test of whether a node must not become part of a sum over lanes."""
+    return lambda node: SUMS in options.skip_passes or _named(options, node)
+
+
+def _named(options: Options, node: NodeProto) -> bool:
+    """Whether a flag names a node, or its op type."""
+    if node.op_type in options.skip_ops:
+        return True
+    return any(fnmatch.fnmatchcase(node.name, p) for p in options.skip_nodes)
 
 
 def _known(flag: str, given: str, found: bool, names: Sequence[str], what: str) -> None:

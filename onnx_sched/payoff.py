@@ -72,7 +72,7 @@ def region_costs(
     old = [nodes[k] for k in sorted(counted)]
     new = [m.proto for m in rewritten.nodes if m.group is not None or id(m.proto) in stays]
     before, after = {}, {}
-    shapes = _new_shapes(analysis, rewritten)
+    shapes = new_shapes(analysis, rewritten)
     weights = set(analysis.values.constants) | set(rewritten.fresh)
     for size in SIZES:
         estimate = Estimate(device, shapes.get, weights.__contains__, size)
@@ -82,7 +82,7 @@ def region_costs(
 
 def replaced(analysis: Analysis, groups: Sequence[Group], rewritten: Rewritten) -> frozenset[int]:
     """The nodes of the original that a rewriting makes superfluous, by their place."""
-    return frozenset(k for ks in _replaced(analysis, groups, rewritten).values() for k in ks)
+    return frozenset(k for ks in by_region(analysis, groups, rewritten).values() for k in ks)
 
 
 def idle_regions(analysis: Analysis, groups: Sequence[Group], rewritten: Rewritten) -> set[int]:
@@ -90,7 +90,7 @@ def idle_regions(analysis: Analysis, groups: Sequence[Group], rewritten: Rewritt
     light = {g.region for g in groups} - heavy_regions(groups)
     if not light:
         return set()
-    old = _replaced(analysis, groups, rewritten)
+    old = by_region(analysis, groups, rewritten)
     new: dict[int, int] = {}
     for made in rewritten.nodes:
         if made.group is not None:
@@ -99,7 +99,7 @@ def idle_regions(analysis: Analysis, groups: Sequence[Group], rewritten: Rewritt
     return {r for r in light if new.get(r, 0) >= len(old.get(r, ()))}
 
 
-def _replaced(
+def by_region(
     analysis: Analysis, groups: Sequence[Group], rewritten: Rewritten
 ) -> dict[int, list[int]]:
     """The nodes that each region makes superfluous, by their place."""
@@ -129,7 +129,7 @@ def _neighbours(analysis: Analysis, k: int) -> Iterable[int]:
             yield graph.producer[name]
 
 
-def _new_shapes(analysis: Analysis, rewritten: Rewritten) -> dict[str, Shape]:
+def new_shapes(analysis: Analysis, rewritten: Rewritten) -> dict[str, Shape]:
     """Shapes of all values of the new graph, as far as they can be known."""
     types: dict[str, ValueType] = dict(analysis.values.types)
     for name, const in rewritten.fresh.items():

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from onnx_sched import calls, files, plan_file
-from onnx_sched.analysis import analyse
+from onnx_sched import calls, diagonal, files, plan_file
+from onnx_sched.analysis import Analysis, analyse
 from onnx_sched.choose import Chooser
 from onnx_sched.constants import Const
 from onnx_sched.cost import load, profile_for
@@ -23,10 +23,11 @@ from onnx_sched.judge.profiling import Profile
 from onnx_sched.judge.provider import SelectedProvider, select_provider
 from onnx_sched.objections import Objection, too_large, too_slow, unfused
 from onnx_sched.observe import Observer
-from onnx_sched.options import Options, check_skips, skipper
+from onnx_sched.options import BODIES, FUNCTIONS, Options, check_skips, skipper, unsummed
 from onnx_sched.passes.assemble import assemble, doubled
 from onnx_sched.passes.rewrite import rewrite
 from onnx_sched.plan import Plan, Refusal
+from onnx_sched.plan_rows import Part
 from onnx_sched.planner import (
     Draft,
     measured_plan,
@@ -38,6 +39,7 @@ from onnx_sched.planner import (
 )
 from onnx_sched.progress import Step
 from onnx_sched.report.build import Findings, build
+from onnx_sched.report.region_rows import Expected
 from onnx_sched.result import Result
 from onnx_sched.trial import Trial
 
@@ -58,23 +60,58 @@ def optimize(model: ModelProto | Path | str | gs.Graph, options: Options) -> Res
     nonempty = options.nonempty or bool(replayed and replayed.get("nonempty"))
     options.progress(Step("analyse"))
     check_skips(options, source.model)
-    analysis = analyse(source, nonempty=nonempty)
-    if replayed is None:
-        seen = calls.opened(analysis, partial(skipper, options))
+    saved = plan_file.unsummed(replayed) if replayed is not None else None
+    analysis = analyse(source, nonempty=nonempty, unsummed=saved or unsummed(options))
+    if replayed is not None and options.plan is not None:
+        seen = calls.replayed(analysis, plan_file.inlined(replayed), options.plan)
+    elif FUNCTIONS in options.skip_passes:
+        seen = calls.Opened(analysis)
     else:
-        seen = calls.replayed(analysis, plan_file.inlined(replayed))
-    analysis = seen.analysis
+        seen = calls.opened(analysis, partial(skipper, options))
+    whole, names = seen.analysis, _to_cut(seen.analysis, options, replayed)
+    wanted = names
     with tempfile.TemporaryDirectory(prefix="onnx_sched_") as folder:
         trial = Trial(Path(folder), source, options, provider.name if provider else "")
-        run = _Run(seen, options, provider, trial)
-        run.decide(replayed)
-        run.settle()
+        while True:
+            made = diagonal.cut(whole, names) if names else None
+            seen = calls.Opened(made.analysis if made else whole, seen.functions, names)
+            run = _Run(seen, options, provider, trial)
+            run.decide(replayed)
+            run.settle()
+            left = diagonal.kept(run.draft.plan, made.parts) if made else ()
+            if replayed is not None or left == names:
+                break
+            names = left  # what is cut and not batched had better stay whole
+    analysis = seen.analysis
+    if len(names) < len(wanted):
+        run.note(
+            f"{len(wanted) - len(names)} block-diagonal product(s) stay whole: cut, they would not pay"
+        )
     findings = replace(run.findings, seconds=round(time.perf_counter() - begin, 3))
-    report = build(analysis, run.draft, findings)
+    report = build(whole, analysis, run.draft, findings)
     skeleton, fresh, shapes = run.skeleton, run.fresh, trial.shapes()
     return Result(
         run.draft.plan, report, source, skeleton, fresh, convert, nonempty, analysis, shapes
     )
+
+
+def _to_cut(
+    analysis: Analysis, options: Options, replayed: dict[str, Any] | None
+) -> tuple[str, ...]:
+    """The results of the products that are to be cut into blocks: the plan's, or all there are."""
+    if replayed is None and not options.assume_finite:
+        return ()
+    skip = skipper(options, analysis.circuit)
+    found = [unit for unit, _ in diagonal.products(analysis.circuit) if not skip(unit)]
+    there = tuple(unit.outputs[0] for unit in found)
+    if replayed is None:
+        return there
+    wanted = tuple(replayed.get("cut", ()))
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        what = f"cuts the product that makes {missing[0]}, and this model has no such product"
+        raise Part(options.plan or Path()).wrong(what)
+    return wanted
 
 
 def take(
@@ -109,6 +146,7 @@ class _Run:
     ) -> None:
         self._analysis = seen.analysis
         self._inlined = seen.functions
+        self._cut = seen.cut
         self._options = options
         self._provider = provider
         self._trial = trial
@@ -125,6 +163,10 @@ class _Run:
     def decide(self, replayed: dict[str, Any] | None) -> None:
         """Make a plan, or take one from a file, and the graph that it asks for."""
         self._options.progress(Step("plan"))
+        name = self._provider.name if self._provider else self._options.provider
+        target = self._options.target
+        device = load(target) if target is not None else profile_for(name)
+        self.findings = replace(self.findings, expected=Expected(device))
         skips = partial(skipper, self._options)
         skip = skips(self._analysis.circuit)
         opset = self._analysis.graph.opset
@@ -133,16 +175,16 @@ class _Run:
             self.draft = Draft(Plan(refusals=(Refusal("S204", reason, ()),)), None)
             return
         if replayed is not None and self._options.plan is not None:
-            plan = plan_file.to_plan(replayed, self._analysis, self._options.plan)
-            self._take(replayed_plan(self._analysis, plan, self._options.plan))
+            path = self._options.plan
+            without = self._options.skip_passes
+            asked = plan_file.Asked(skips, unsummed(self._options), without)
+            plan = plan_file.to_plan(replayed, self._analysis, path, asked)
+            self._take(replayed_plan(self._analysis, plan, path))
             return
-        name = self._provider.name if self._provider else self._options.provider
-        target = self._options.target
-        device = load(target) if target is not None else profile_for(name)
         wanted = self._options.choose
         pays = device if wanted != "always" else None
         if wanted != "always" and (wanted == "model" or target is not None):
-            self._note(f"decided by the profile {device.name}: estimated, not measured")
+            self.note(f"decided by the profile {device.name}: estimated, not measured")
         if wanted == "measured" and target is None and self._provider is not None:
             chooser = Chooser(
                 self._analysis,
@@ -154,23 +196,42 @@ class _Run:
                 self._options.progress,
             )
             draft = measured_plan(self._analysis, skip, chooser)
+            self.findings = replace(self.findings, expected=Expected(device, chooser.raced))
         else:
             draft = modelled_plan(self._analysis, skip, pays)
-        inner = planned_bodies(self._analysis, skips, pays)
-        self._take(with_bodies(self._analysis, draft, inner))
+        aside = BODIES in self._options.skip_passes
+        inner = {} if aside else planned_bodies(self._analysis, skips, pays)
+        draft = with_bodies(self._analysis, draft, inner)
+        self._take(replace(draft, plan=self._with_blocks_told(draft.plan)))
+
+    def _with_blocks_told(self, plan: Plan) -> Plan:
+        """The plan with S306 for products that would be cut if that were promised to be harmless."""
+        if self._options.assume_finite:
+            return plan
+        taken = {u.number for g in plan.groups for u in g.units}
+        circuit = self._analysis.circuit
+        found = [u for u, _ in diagonal.products(circuit) if u.number not in taken]
+        if not found:
+            return plan
+        reason = (
+            "the weight is block-diagonal; --assume-finite lets its blocks run as one batched node"
+        )
+        told = Refusal("S306", reason, circuit.labels(found))
+        return replace(plan, refusals=(*plan.refusals, told))
 
     def _take(self, draft: Draft) -> None:
         analysis = self._analysis
         twice = doubled(analysis.source.model.graph.node)
         if twice:
-            self._note(f"{len(twice)} node name(s) such as {twice[0]!r} stood twice: made distinct")
+            self.note(f"{len(twice)} node name(s) such as {twice[0]!r} stood twice: made distinct")
             if draft.rewritten is None:  # ONNX Runtime refuses the original: a copy would be no use
                 same = rewrite(analysis.circuit, Plan(), analysis.names, analysis.known)
                 draft = replace(draft, rewritten=same)
         if draft.rewritten is not None:
-            draft = replace(draft, plan=replace(draft.plan, inlined=self._inlined))
+            plan = replace(draft.plan, inlined=self._inlined, cut=self._cut)
+            draft = replace(draft, plan=plan)
             for domain, name in self._inlined:
-                self._note(f"calls of function {domain}::{name} were replaced by its nodes")
+                self.note(f"calls of function {domain}::{name} were replaced by its nodes")
         self.draft = draft
         self.skeleton, self.fresh = self._trial.source.model, {}
         if draft.rewritten is not None:
@@ -180,7 +241,8 @@ class _Run:
             for made in (draft.rewritten, *(m for _, m in inner)):
                 self.fresh.update(made.fresh)
 
-    def _note(self, note: str) -> None:
+    def note(self, note: str) -> None:
+        """Add a note to the findings, once."""
         if note not in self.findings.notes:
             self.findings = replace(self.findings, notes=(*self.findings.notes, note))
 

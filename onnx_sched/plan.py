@@ -105,6 +105,7 @@ class Plan:
         bodies: What is decided about the bodies of If, Loop and Scan, by their label; only those in
             which something is done.
         inlined: Domain and name of the functions whose calls give way to their nodes first.
+        cut: Results of products by block-diagonal weights that give way to their blocks then.
     """
 
     groups: tuple[Group, ...] = ()
@@ -112,3 +113,4 @@ class Plan:
     refusals: tuple[Refusal, ...] = ()
     bodies: tuple[tuple[str, Plan], ...] = ()
     inlined: tuple[tuple[str, str], ...] = ()
+    cut: tuple[str, ...] = ()

@@ -12,12 +12,13 @@ from onnx_sched.bodies import Body, bodies
 from onnx_sched.choose import Chooser
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.cost import Device
-from onnx_sched.errors import UsageError
 from onnx_sched.find import Finder, heavy_regions, is_heavy, reductions, regions
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.payoff import idle_regions
 from onnx_sched.plan import Group, Plan, Refusal, merged
+from onnx_sched.plan_check import cannot
+from onnx_sched.plan_rows import Part
 from onnx_sched.progress import Step
 from onnx_sched.refusals import explain
 from onnx_sched.signature import signature
@@ -88,16 +89,26 @@ def replayed_plan(analysis: Analysis, plan: Plan, path: Path) -> Draft:
     Raises:
         UsageError: If the plan cannot be carried out on this model.
     """
-    refusals: list[Refusal] = []
-    rewritten, groups = made(analysis, plan.groups, refusals)
-    if len(groups) < len(plan.groups):
-        reason = refusals[0].reason if refusals else "a group cannot be made"
-        raise UsageError(f"--plan {path} does not fit this model: {reason}", "Make a new one.")
-    kept = replace(plan, groups=groups, reductions=reductions(analysis.circuit, groups), bodies=())
-    draft = with_bodies(analysis, Draft(kept, rewritten), dict(plan.bodies))
-    if len(draft.bodies) < len(plan.bodies):
-        raise UsageError(f"--plan {path} does not fit this model's bodies", "Make a new one.")
-    return draft
+    inner = {b.label: b.analysis for b in bodies(analysis)} if plan.bodies else {}
+    for label, body in plan.bodies:
+        _as_planned(inner[label], body, Part(path, label))
+    rewritten = _as_planned(analysis, plan, Part(path))
+    return with_bodies(analysis, Draft(replace(plan, bodies=()), rewritten), dict(plan.bodies))
+
+
+def _as_planned(analysis: Analysis, plan: Plan, part: Part) -> Rewritten | None:
+    """Rewrite with every group of a file; None if there is none.
+
+    Raises:
+        UsageError: If one cannot be made.
+    """
+    circuit = analysis.circuit
+    if not plan.groups:
+        return None
+    try:
+        return rewrite(circuit, plan, analysis.names, analysis.known)
+    except GroupRefused as error:
+        raise cannot(circuit, plan.groups, part, error.group, error.refused.reason) from None
 
 
 Site = tuple[str, int]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from onnx_sched.circuit import LINEAR, Circuit, Unit
 from onnx_sched.constants import Const
@@ -69,14 +69,19 @@ def is_batched(circuit: Circuit, unit: Unit) -> bool:
 
 def why(circuit: Circuit, unit: Unit, peers: Sequence[Unit]) -> tuple[str, str]:
     """Code and reason why a unit does not run with others of its kind and level."""
-    rule = rule_for(unit)
-    if rule is None:
-        return "S102", f"there is no batching rule for {unit.kind}"
-    reason = rule.check(unit, circuit)
-    if reason is not None:
+    reason = unbatched(circuit, unit)
+    if reason:
         return ("S202" if "not known" in reason else "S102"), reason
     closest = min((difference(circuit, unit, p) for p in peers), key=lambda d: d[2])
     return closest[:2]
+
+
+def unbatched(circuit: Circuit, unit: Unit) -> str:
+    """Why a unit runs with no other, whatever that is; empty if the unit itself does not stand in the way."""
+    rule = rule_for(unit)
+    if rule is None:
+        return f"there is no batching rule for {unit.kind}"
+    return rule.check(unit, circuit) or ""
 
 
 def difference(circuit: Circuit, a: Unit, b: Unit) -> tuple[str, str, int]:
@@ -96,12 +101,18 @@ def difference(circuit: Circuit, a: Unit, b: Unit) -> tuple[str, str, int]:
         elif circuit.shape(x) != circuit.shape(y) and (a.kind != LINEAR or k < 2):
             what = f"{_shown(circuit.shape(x))} beside {_shown(circuit.shape(y))}"
             found.append(("S103", f"shapes differ, {what}", 2))
-    for (name, v), (_, w) in zip(a.attributes, b.attributes, strict=False):
+    here, there = dict(a.attributes), dict(b.attributes)
+    for name in sorted(here.keys() | there.keys()):
+        v, w = (_setting(given, name) for given in (here, there))
         if v != w:
-            found.append(("S105", f"attribute {name} differs, {v!r} beside {w!r}", 1))
+            found.append(("S105", f"attribute {name} differs, {v} beside {w}", 1))
     if not found:
         return "S301", "their inputs come from different places, so that gluing would cost more", 0
     return max(found, key=lambda f: f[2])
+
+
+def _setting(given: Mapping[str, object], name: str) -> str:
+    return repr(given[name]) if name in given else "not given"
 
 
 def _shown(shape: Sequence[object] | None) -> str:

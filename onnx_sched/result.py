@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from onnx_sched import files, plan_file
+from onnx_sched import files, plan_file, writing
 from onnx_sched.analysis import Analysis, analyse
 from onnx_sched.constants import Const
 from onnx_sched.errors import ModelError
 from onnx_sched.plan import Plan
 from onnx_sched.report.data import Report
 from onnx_sched.report.scene import Scene
+from onnx_sched.targets import check_target, replacing
+from onnx_sched.tensors import external_tensors, tensor_bytes
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
@@ -52,21 +54,18 @@ class Result:
         Raises:
             ModelError: If it would be larger than a protobuf can be; `save` writes it.
         """
-        if not self.changed and not files.external_tensors(self._skeleton):
-            return self._skeleton
         model = ModelProto()
         model.CopyFrom(self._skeleton)
-        external = files.external_tensors(model)
-        total = files.size_inline(model) + sum(c.nbytes for c in self._fresh.values())
-        total += sum(files.tensor_bytes(t) for t in external)
-        if total >= files.PROTOBUF_LIMIT:
+        external = external_tensors(model)
+        total = writing.size_inline(model) + sum(map(tensor_bytes, external))
+        if total >= writing.PROTOBUF_LIMIT:
             raise ModelError(
                 f"the model takes {total / 2**30:.1f} GiB, more than one protobuf holds",
                 "Write it with Result.save(path): the weights go into a file beside it.",
             )
         for tensor in external:
             files.load_external(self._source, tensor)
-        files.fill_all(model, self._fresh)
+        writing.fill_all(model, self._fresh)
         return model
 
     @property
@@ -94,8 +93,14 @@ class Result:
         saving.save(self.scene(), Path(path))
 
     def save_plan(self, path: Path | str) -> None:
-        """Write the plan; `--plan` carries it out again without measuring."""
-        Path(path).write_text(plan_file.to_json(self.plan, self._nonempty), "utf-8")
+        """Write the plan; `--plan` carries it out again without measuring.
+
+        Raises:
+            ModelError: If it cannot be written.
+        """
+        text = plan_file.to_json(self.plan, self._nonempty)
+        with replacing(Path(path)) as temporary:
+            temporary.write_text(text, "utf-8", newline="\n")
 
     def save(self, path: Path | str) -> None:
         """Write the model; it appears whole or not at all.
@@ -105,8 +110,8 @@ class Result:
             UsageError: If `path` is the input.
         """
         target = Path(path)
-        files.check_target(target, self._source.path)
+        check_target(target, self._source.path)
         if not self.changed and self._source.path is not None:
-            files.copy(self._source, target)
+            writing.copy(self._source, target)
             return
-        files.save(self._skeleton, self._fresh, self._source, target)
+        writing.save(self._skeleton, self._fresh, self._source, target)

@@ -183,7 +183,13 @@ class Inference:
             found = shape_inference.infer_node_outputs(
                 schema, node, types, data, None, self._imports, self._ir_version
             )
-        except (shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+        except (
+            shape_inference.InferenceError,
+            onnx.checker.ValidationError,
+            RuntimeError,
+            TypeError,
+            ValueError,  # an element type of the future, for one
+        ):
             return (None,) * len(
                 node.output
             )  # the checker, or ONNX Runtime, will say what is wrong

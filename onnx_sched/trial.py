@@ -10,7 +10,7 @@ from typing import Any
 
 from onnx import ModelProto
 
-from onnx_sched import files
+from onnx_sched import files, writing
 from onnx_sched.choose import MOST_ROUNDS, ROUNDS, SAFE, Condition, settled
 from onnx_sched.constants import Const
 from onnx_sched.judge import agree, feeds, profiling
@@ -85,7 +85,8 @@ class Trial:
     def write(self, model: ModelProto, fresh: Mapping[str, Const]) -> Path:
         """Put a rewritten model into the folder."""
         path = self.folder / "rewritten.onnx"
-        files.write(model, fresh, self.source, path, "rewritten.onnx.data")
+        data = self.folder / "rewritten.onnx.data" if writing.needs_data(model) else None
+        writing.write(model, fresh, self.source, path, data)
         return path
 
     def check(self, path: Path) -> agree.Agreement:

@@ -22,7 +22,6 @@ import onnx
 from onnx import ModelProto, helper
 
 from onnx_sched.judge.compare import CompareOptions, compare
-from onnx_sched.judge.latency import condition_label
 
 
 def repeated(model: ModelProto, times: int) -> ModelProto:
@@ -80,7 +79,7 @@ def _race(given: argparse.Namespace, other: Path, late: bool) -> int:
             said, floor = row.speedup, row.floor
             print(
                 f"{found.before.name} -> {other.name}, "
-                f"{condition_label(row.dims, row.threads, row.cuda_graph)}: "
+                f"{row.label}: "
                 f"{said.ratio:.3f}x [{said.low:.3f}, {said.high:.3f}] {row.verdict}, "
                 f"A/A [{floor.low:.3f}, {floor.high:.3f}], {said.pairs} pairs",
                 flush=True,

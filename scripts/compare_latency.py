@@ -13,25 +13,23 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-import onnx
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 import onnx_sched
-from onnx_sched.errors import SchedError
-from onnx_sched.judge.compare import CompareOptions, compare
+from onnx_sched.errors import SchedError, UsageError
+from onnx_sched.judge.compare import CompareOptions, compare, read_model
 from onnx_sched.judge.comparison import Comparison
 from onnx_sched.judge.feeds import input_specs, plan_sizes
-from onnx_sched.judge.latency import condition_label
 from onnx_sched.judge.provider import select_provider
-from onnx_sched.report.compare_text import SPEEDS, VERDICTS, time_text
+from onnx_sched.report.compare_parts import SPEEDS, VERDICTS, noise_text, ratio_text, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class Outcome:
 
 def dims_of(path: Path, batches: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """The batch sizes as `--dim` would give them; nothing for a model of fixed sizes."""
-    plain = plan_sizes(input_specs(onnx.load(str(path), load_external_data=False)))[0].dims
+    plain = plan_sizes(input_specs(read_model(path)))[0].dims
     leading = [name for name, size in plain if size == 1] or [name for name, _ in plain][:1]
     return {name: tuple(batches) for name in leading}
 
@@ -97,15 +95,11 @@ def table(outcomes: Sequence[Outcome]) -> Table:
         )
         for row in found.latency:
             word, style = SPEEDS[row.verdict]
-            ratio, floor = row.speedup, row.floor
             shown.add_row(
-                Text("  " + condition_label(row.dims, row.threads, row.cuda_graph)),
+                Text("  " + row.label),
                 time_text(row.before.p50_us),
                 time_text(row.after.p50_us),
-                Text(
-                    f"{ratio.ratio:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]\n"
-                    f"A/A   [{floor.low:.2f}, {floor.high:.2f}]"
-                ),
+                Text(f"{ratio_text(row)}\n{noise_text(row)}"),
                 Text(word, style=style),
             )
     return shown
@@ -121,8 +115,18 @@ def notes(outcomes: Sequence[Outcome]) -> list[Text]:
 
 
 def files(given: Sequence[Path]) -> list[Path]:
-    """All models of the folders and files given."""
-    return [q for p in given for q in (sorted(p.glob("*.onnx")) if p.is_dir() else [p])]
+    """All models of the folders and files given.
+
+    Raises:
+        UsageError: A folder holds none.
+    """
+    found: list[Path] = []
+    for path in given:
+        inside = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
+        if not inside:
+            raise UsageError(f"{path} holds no .onnx file")
+        found += inside
+    return found
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -146,30 +150,50 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; 0, 3 if outputs disagree, 5 if the provider cannot be used."""
+    """Command line; 0, 3 if outputs disagree, 5 if the provider cannot be used, or the first error's code."""
     options = parsed(arguments)
-    console = Console(highlight=False)
+    outcomes: list[Outcome] = []
+    errors: dict[str, SchedError] = {}
     try:
         select_provider(options.provider)
-        outcomes = []
-        with tempfile.TemporaryDirectory() as folder:
-            for path in files(options.models):
-                print(f"{path.stem} ...", file=sys.stderr, flush=True)
-                outcomes.append(compare_one(path, options, Path(folder)))
+        paths = files(options.models)
     except SchedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return error.exit_code
-    console.print(table(outcomes), *notes(outcomes), sep="\n")
-    if options.json:
-        rows = [
-            {"model": o.model, "changed": o.changed, "comparison": o.comparison.to_dict()}
-            for o in outcomes
-        ]
-        data = {"schema_version": "1", "models": rows}
-        options.json.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    return 3 if any(o.comparison.agreement.verdict == "mismatch" for o in outcomes) else 0
+        return complain("error", error)
+    with tempfile.TemporaryDirectory(prefix="onnx-sched-") as folder:
+        for count, path in enumerate(paths, 1):
+            print(f"{count} of {len(paths)}: {path.stem}", file=sys.stderr, flush=True)
+            try:
+                outcomes.append(compare_one(path, options, Path(folder)))
+            except SchedError as error:
+                # One model that is none must not cost the numbers of all others.
+                errors[path.stem] = error
+            if options.json:
+                write(options.json, outcomes, errors)
+    if outcomes:
+        Console(highlight=False).print(table(outcomes), *notes(outcomes), sep="\n")
+    codes = [complain(name, error) for name, error in errors.items()]
+    disagree = any(o.comparison.agreement.verdict == "mismatch" for o in outcomes)
+    return codes[0] if codes else 3 if disagree else 0
+
+
+def complain(what: str, error: SchedError) -> int:
+    """Say on stderr what went wrong; returns the exit code."""
+    print(f"{what}: {error}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)
+    return error.exit_code
+
+
+def write(path: Path, outcomes: Sequence[Outcome], errors: Mapping[str, SchedError]) -> None:
+    """Write what is known so far: a run that is cut short leaves what it had."""
+    rows = [
+        {"model": o.model, "changed": o.changed, "comparison": o.comparison.to_dict()}
+        for o in outcomes
+    ]
+    failed = [{"model": name, "error": str(error)} for name, error in errors.items()]
+    data = {"schema_version": "1", "models": rows, "failed": failed}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -31,12 +31,12 @@ from numpy.typing import ArrayLike
 from onnx import ModelProto, shape_inference
 
 from onnx_sched.circuit import LINEAR
-from onnx_sched.files import fill_all
 from onnx_sched.judge.ortlib import ort_errors
 from onnx_sched.passes.assemble import assemble
 from onnx_sched.plan import Group, Refusal
 from onnx_sched.planner import best_groups, made
 from onnx_sched.variants import forms
+from onnx_sched.writing import fill_all
 from tests.nets import Array, analysed, feeds, ints, name_nodes, net, numbers
 
 LANES = 3
@@ -854,6 +854,14 @@ CONVOLUTIONS = [
         "Conv",
         "y@ = Conv<dilations=[2]>(z, u@)",
         {"u@": floats(2, 3, 2)},
+        ("rows",),
+        (7, 21),
+        inputs="float[N,3,7] z",
+    ),
+    Example(
+        "Conv",
+        "y@ = Conv<group=3, pads=[1,1]>(z, u@, c@)",
+        {"u@": floats(3, 1, 3), "c@": floats(3)},
         ("rows",),
         (7, 21),
         inputs="float[N,3,7] z",

@@ -171,7 +171,7 @@ def test_a_rewritten_model_that_fails_is_a_mismatch() -> None:
     broken = parse("g (float[N,16] x) => (float[N,24] y) { y = own.Foo(x) }")
     result = check(heads(), broken)
     assert result.verdict == "mismatch"
-    assert "the rewritten model fails where the original runs" in result.reason
+    assert "the other model fails where the original runs" in result.reason
     frozen = heads()  # right at batch 1 alone
     frozen.graph.node[-1].output[0] = "cat"
     frozen.graph.node.append(helper.make_node("Reshape", ["cat", "s"], ["y"]))

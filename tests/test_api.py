@@ -15,7 +15,7 @@ import pytest
 from onnx import ModelProto
 
 import onnx_sched
-from onnx_sched import files
+from onnx_sched import writing
 from onnx_sched.errors import MismatchError, ModelError, SchedError, UsageError
 from onnx_sched.judge.agree import Agreement
 from tests.nets import COMMITTED, FOLDER, committed, numbers
@@ -185,7 +185,7 @@ def test_a_result_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_model_too_large_for_a_protobuf_is_only_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the limit of protobuf `proto` says so, and what to do."""
     result = always(committed(SMALL))
-    monkeypatch.setattr(files, "PROTOBUF_LIMIT", 1000)
+    monkeypatch.setattr(writing, "PROTOBUF_LIMIT", 1000)
     with pytest.raises(ModelError, match="more than one protobuf holds") as refused:
         result.proto  # noqa: B018 - a property that refuses
     assert "save" in refused.value.hint

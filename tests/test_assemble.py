@@ -18,7 +18,7 @@ import onnx_sched
 from onnx_sched.analysis import analyse
 from onnx_sched.circuit import Circuit
 from onnx_sched.files import Source
-from onnx_sched.graph import captures
+from onnx_sched.nodes import captures
 from onnx_sched.passes.assemble import assemble, distinct, doubled
 from onnx_sched.passes.rewrite import rewrite
 from onnx_sched.plan import Plan
@@ -271,6 +271,28 @@ def test_weights_that_are_still_needed_stay() -> None:
     assert {"unread", shown.name} <= kept
     assert not kept & {t.name for t in others}
     assert [v.name for v in result.proto.graph.value_info] == ["x", "y"]
+
+
+def test_what_a_training_step_uses_stays() -> None:
+    """Weights that it sets are no constants, values that it reads are still made: the step can be done."""
+    before = copied(model("grouped_mlp"))
+    first, *others = (t for t in before.graph.initializer if t.name.endswith("weight"))
+    product = next(n for n in before.graph.node if n.op_type == "MatMul").output[0]
+    step = before.training_info.add()
+    step.algorithm.node.append(helper.make_node("Shift", [first.name, product, "rate"], ["next"]))
+    step.update_binding.add(key=first.name, value="next")
+    result = onnx_sched.optimize(before, choose="always", check=False)
+    assert result.changed
+    after = result.proto
+    assert after.training_info == before.training_info
+    assert first in after.graph.initializer
+    assert not {t.name for t in others} <= {t.name for t in after.graph.initializer}
+    made = {o for n in after.graph.node for o in n.output}
+    assert product in made
+    assert {i for n in after.graph.node for i in n.input} & {first.name}
+    fed = feeds(before)
+    for name, array in run(before, fed).items():
+        np.testing.assert_allclose(run(after, fed)[name], array, rtol=1e-5, atol=1e-6)
 
 
 # -- names of nodes -------------------------------------------------------------------------------------

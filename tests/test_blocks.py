@@ -16,8 +16,9 @@ from onnx import ModelProto, helper, numpy_helper
 from onnx_sched.analysis import Analysis
 from onnx_sched.blocks import Block, Blocks, Look, regroup
 from onnx_sched.dims import Dim, Shape, product, quotient
+from onnx_sched.nodes import attributes
 from onnx_sched.stacking import LANE, Atom, Bulk, Layout, packed
-from onnx_sched.values import Values, attributes
+from onnx_sched.values import Values
 from tests.nets import (
     Array,
     analysed,

@@ -19,6 +19,7 @@ from onnx_sched import files
 from onnx_sched.cli import cli
 from onnx_sched.diff import Difference, diff
 from onnx_sched.report import diff_text
+from onnx_sched.tensors import external_tensors
 from tests.nets import committed, name_nodes, net, numbers
 from tests.pages import HOSTILE, towers
 
@@ -195,7 +196,7 @@ def test_encoding_is_no_difference(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save_model(base(), path, save_as_external_data=True, location="m.data", size_threshold=0)
     outside = files.read(path)
-    assert files.external_tensors(outside.model)
+    assert external_tensors(outside.model)
     assert diff(files.Source(one, None), outside).same
     change_weight(one)
     assert told(diff(files.Source(one, None), outside)) == [("initializers", "w", "numbers")]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from onnx import ModelProto
+from onnx import ModelProto, helper
 from rich.console import Console
 
 import onnx_sched
@@ -245,6 +245,22 @@ def test_hostile_names(name: str) -> None:
         shown = text(found, verbose)
         assert all(c.isprintable() or c == "\n" for c in shown)
         assert max(map(len, shown.split("\n"))) <= 100
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=lambda name: repr(name[:12]))
+def test_hostile_kinds(name: str) -> None:
+    """Op types and attributes of custom ops are a stranger's words, too."""
+    model = towers(2, 1)
+    for lane, node in enumerate([n for n in model.graph.node if n.op_type == "Relu"]):
+        node.op_type, node.domain = name, "custom"
+        node.attribute.append(helper.make_attribute(name, lane))
+    model.opset_import.append(helper.make_opsetid("custom", 1))
+    found = explain(analyse(files.Source(model, None)), "n0.0/act", everything)
+    assert any(name in d.what for near in found.near for d in near.differences)
+    shown = text(found, verbose=True)
+    assert all(c.isprintable() or c == "\n" for c in shown)
+    assert max(map(len, shown.split("\n"))) <= 100
+    assert len(shown) < 3_000
 
 
 # -- the command ----------------------------------------------------------------------------------

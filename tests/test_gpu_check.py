@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -105,6 +106,42 @@ def test_comparing_latency_on_cuda_never_runs_on_the_cpu() -> None:
     from scripts.compare_latency import main
 
     assert main([str(checks.committed("mmoe")), "--provider", "cuda"]) == 5
+
+
+def test_one_bad_model_costs_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder with a broken file: the others are compared, the error names it, and the code is not 0."""
+    from scripts.compare_latency import main
+
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    shutil.copy(checks.committed("near_tapped_lane"), tmp_path)
+    out = tmp_path / "made" / "compare.json"
+    quick = ["--choose", "model", "--pairs", "10", "--budget", "0.05", "--time-limit", "1"]
+    assert main([str(tmp_path), "--provider", "cpu", *quick, "--json", str(out)]) == 1
+    said = capsys.readouterr()
+    assert "broken.onnx is not an ONNX model" in said.err
+    assert "near_tapped_lane" in said.out
+    data = json.loads(out.read_text())
+    assert [row["model"] for row in data["models"]] == ["near_tapped_lane"]
+    assert [row["model"] for row in data["failed"]] == ["broken"]
+
+
+def test_a_folder_without_models_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing compared is no success."""
+    from scripts.compare_latency import main
+
+    assert main([str(tmp_path), "--provider", "cpu"]) == 2
+    assert "holds no .onnx file" in capsys.readouterr().err
+
+
+def test_the_plan_for_cuda_ends_within_ten_minutes() -> None:
+    """Tests and races may take no longer than their limits, and these leave half a minute to the doctor."""
+    limits = [int(word) for word in re.findall(r"=\(timeout (\d+)\)", SCRIPT.read_text())]
+    assert len(limits) == 2
+    assert sum(limits) <= 570
+    for name in ("tests", "races"):
+        assert f'"${{{name}[@]}}" "$python"' in SCRIPT.read_text()
 
 
 def test_the_checks_of_the_gpu_hold_on_the_cpu(tmp_path: Path) -> None:

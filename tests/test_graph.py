@@ -6,58 +6,19 @@ import random
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from google.protobuf.message import Message
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from onnx_sched.errors import ModelError
-from onnx_sched.graph import (
-    all_names,
-    captures,
-    domain_of,
-    every_node,
-    has_effect,
-    sorted_order,
-    subgraphs,
-    topological,
-    view,
-)
+from onnx_sched.graph import all_names, every_node, sorted_order, topological, view
+from onnx_sched.nodes import domain_of, subgraphs
 from tests.dags import Dag, dags, relabel, shuffled
-from tests.nets import COMMITTED, committed, every_value, feeds, net, numbers, run
-
-# Value names that a body makes, takes as input, or reads from outside; some shadow others.
-NESTED = """
-    (bool c, float[2] a, float[2] b, float[2] d, float[2] e, float[2] t, int64 n) => (float[] y)
-    {
-        y = If (c) <
-            then_branch = then () => (float[] r) {
-                p = Add(a, b)
-                q = If (c) <
-                    then_branch = inner () => (float[] s) { s = Mul(p, d) },
-                    else_branch = other () => (float[] s2) { s2 = Identity(p) }
-                >
-                r = Add(p, q)
-            },
-            else_branch = else () => (float[] u) {
-                u, w = Loop (n, c, e) <body = step (int64 i, bool k, float[] t) =>
-                    (bool k2, float[] t2, float[] z) {
-                        k2 = Identity(k)
-                        t2 = Add(t, a)
-                        z = Identity(t2)
-                    }
-                >
-            }
-        >
-    }
-"""
-
-
-def node(op: str, reads: str, makes: str, domain: str = "", **attributes: Any) -> NodeProto:
-    """A node; names are separated by blanks, `-` is an empty slot."""
-    inputs, outputs = ([n.replace("-", "") for n in text.split()] for text in (reads, makes))
-    return helper.make_node(op, inputs, outputs, domain=domain, **attributes)
+from tests.nested import NESTED, node
+from tests.nets import COMMITTED, committed, every_value, feeds, net, numbers
 
 
 def model_of(nodes: list[NodeProto], inputs: str = "x", outputs: str = "y") -> ModelProto:
@@ -78,74 +39,6 @@ def model_from(preds: Dag) -> ModelProto:
     read = {p for before in preds for p in before}
     ends = " ".join(f"v{k}" for k in range(len(preds)) if k not in read)
     return model_of(nodes, outputs=ends)
-
-
-# -- captures ---------------------------------------------------------------------------------------
-
-
-def test_captures_are_what_bodies_read_from_outside() -> None:
-    """At any depth, each once; what a body makes, or takes as input, hides an outer value's name."""
-    assert set(captures(net(NESTED).graph.node[0])) == {"a", "b", "d", "c", "n", "e"}
-
-
-def test_captures_stand_in_file_order() -> None:
-    """The first name that the bodies read, as one reads the file, comes first."""
-    assert captures(net(NESTED).graph.node[0]) == ("a", "b", "c", "d", "n", "e")
-
-
-def test_a_captured_value_cannot_be_missing() -> None:
-    """ONNX Runtime runs the model with the captures at hand, and refuses it without any one of them."""
-    model = net(NESTED)
-    inputs = feeds(model)
-    run(model, inputs)
-    for name in captures(model.graph.node[0]):
-        poorer = net(NESTED)
-        kept = [v for v in poorer.graph.input if v.name != name]
-        del poorer.graph.input[:]
-        poorer.graph.input.extend(kept)
-        with pytest.raises(Exception, match=r"(?i)invalid"):
-            run(poorer, {k: v for k, v in inputs.items() if k != name})
-
-
-@st.composite
-def bodies(draw: st.DrawFn, depth: int = 2) -> GraphProto:
-    """A body with any reads, inputs, initializers and inner bodies, names drawn from a few."""
-    names = st.sampled_from("abcde")
-    graph = GraphProto(name="body")
-    for name in draw(st.lists(names, max_size=2, unique=True)):
-        graph.input.append(helper.make_tensor_value_info(name, 1, None))
-    if draw(st.booleans()):
-        graph.initializer.append(helper.make_tensor(draw(names), 1, [1], [0.0]))
-    for _ in range(draw(st.integers(0, 3))):
-        made = helper.make_node("Op", draw(st.lists(names, max_size=2)), [draw(names)])
-        if depth and draw(st.booleans()):
-            inner = draw(st.lists(bodies(depth=depth - 1), min_size=1, max_size=2))
-            made.attribute.append(helper.make_attribute("bodies", inner))
-        graph.node.append(made)
-    for name in draw(st.lists(names, max_size=2, unique=True)):
-        graph.output.append(helper.make_tensor_value_info(name, 1, None))
-    return graph
-
-
-def free_names(graph: GraphProto) -> set[str]:
-    """What a body reads from outside, as one would define it: its reads less what it defines."""
-    free = {name for n in graph.node for name in n.input} | {v.name for v in graph.output}
-    for n in graph.node:
-        for inner in subgraphs(n):
-            free |= free_names(inner)
-    own = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    return free - own - {name for n in graph.node for name in n.output}
-
-
-@settings(max_examples=60)
-@given(st.lists(bodies(), min_size=1, max_size=2))
-def test_captures_follow_the_scopes(graphs: list[GraphProto]) -> None:
-    """A name is captured exactly if some body reads it and no scope around the read defines it."""
-    holder = helper.make_node("Op", [], ["y"])
-    holder.attribute.append(helper.make_attribute("bodies", graphs))
-    found = captures(holder)
-    assert set(found) == set().union(*map(free_names, graphs))
-    assert len(found) == len(set(found))
 
 
 # -- reads, readers, producers ----------------------------------------------------------------------
@@ -348,55 +241,6 @@ def test_what_a_body_reads_is_live() -> None:
     assert view(model_of(nodes, "x c")).live == (True, False, True)
 
 
-def random_body() -> GraphProto:
-    return helper.make_graph(
-        [node("RandomNormal", "", "r", shape=[2])],
-        "b",
-        [],
-        [helper.make_tensor_value_info("r", 1, None)],
-    )
-
-
-EFFECTS = [
-    (node("RandomNormal", "", "y", shape=[2]), True),
-    (node("RandomUniformLike", "x", "y"), True),
-    (node("Bernoulli", "x", "y"), True),
-    (node("Multinomial", "x", "y"), True),
-    (node("RandomNormal", "", "y", "ai.onnx", shape=[2]), True),
-    (node("Dropout", "x", "y"), False),
-    (node("Dropout", "x ratio", "y"), False),
-    (node("Dropout", "x ratio -", "y"), False),
-    (node("Dropout", "x ratio train", "y"), True),
-    (node("Relu", "x", "y"), False),
-    (node("BatchNormalization", "x s b m v", "y"), False),
-    (node("Gelu", "x", "y", "com.microsoft"), False),
-    (node("Scaler", "x", "y", "ai.onnx.ml"), False),
-    (node("Relu", "x", "y", "my.own"), True),
-    (node("If", "c", "y", then_branch=random_body(), else_branch=GraphProto(name="e")), True),
-    (
-        node("If", "c", "y", then_branch=GraphProto(name="t"), else_branch=GraphProto(name="e")),
-        False,
-    ),
-]
-
-
-@pytest.mark.parametrize(("made", "expected"), EFFECTS)
-def test_random_and_unknown_ops_have_an_effect(made: NodeProto, expected: bool) -> None:
-    """What draws numbers, what nobody here knows, and what holds such a node in a body."""
-    assert has_effect(made) == expected
-
-
-def test_an_effect_two_bodies_down_counts() -> None:
-    """A random op in a Loop in an If makes the If random."""
-    inner = helper.make_graph(
-        [node("Loop", "n - x", "r", body=random_body())],
-        "b",
-        [],
-        [helper.make_tensor_value_info("r", 1, None)],
-    )
-    assert has_effect(node("If", "c", "y", then_branch=inner, else_branch=GraphProto(name="e")))
-
-
 def test_effects_keep_the_order_of_the_file() -> None:
     """Every node with an effect waits for the one before it, and for nothing else that it reads not."""
     nodes = [
@@ -408,6 +252,57 @@ def test_effects_keep_the_order_of_the_file() -> None:
         node("Sum", "c d e", "y"),
     ]
     assert view(model_of(nodes)).preds == ((), (), (0, 1), (1,), (0, 2), (2, 3, 4))
+
+
+@pytest.mark.parametrize("kind", ["initializer", "node", "input", "fed", "on", "two", "number"])
+def test_lanes_with_a_dropout_at_rest_do_not_wait(kind: str) -> None:
+    """A flag that is constant and false switches nothing on; any other may."""
+    nodes = [node("Dropout", "x ratio train", f"y{k}") for k in range(3)]
+    array = {"on": np.array(True), "two": np.zeros(2, bool), "number": np.array(0)}
+    flag = numpy_helper.from_array(array.get(kind, np.array(False)), "train")
+    if kind == "node":
+        nodes.insert(0, node("Constant", "", "train", value=flag))
+    model = model_of(nodes, "x ratio train" if kind in ("input", "fed") else "x ratio", "y0 y1 y2")
+    if kind not in ("node", "input"):
+        model.graph.initializer.append(flag)
+    graph = view(model)
+    at_rest = kind in ("initializer", "node")
+    first = int(kind == "node")
+    assert graph.effects[first:] == (not at_rest,) * 3
+    flags = (0,) if kind == "node" else ()
+    assert graph.preds[first:] == ((flags,) * 3 if at_rest else ((), (0,), (1,)))
+
+
+# -- training ---------------------------------------------------------------------------------------
+
+
+def test_what_a_training_step_reads_and_sets_stays() -> None:
+    """Values of the main graph that it reads are needed; initializers that it sets are no constants."""
+    model = model_of([node("Mul", "x w", "p"), node("Neg", "p", "q"), node("Sum", "p v u", "y")])
+    for name in "wvu":
+        model.graph.initializer.append(helper.make_tensor(name, 1, [2], [1.0, 2.0]))
+    graph = view(model)
+    assert (graph.outputs, set(graph.constants)) == (("y",), {"w", "v", "u"})
+    assert graph.live == (True, False, True)
+    step = model.training_info.add()
+    body = helper.make_graph(
+        [node("Relu", "u", "z")], "b", [], [helper.make_tensor_value_info("z", 1, None)]
+    )
+    step.algorithm.node.extend(
+        [
+            node("Sub", "q r", "next"),
+            node("Neg", "next", "own"),
+            node("If", "c", "i", then_branch=body, else_branch=body),
+        ]
+    )
+    step.algorithm.initializer.append(helper.make_tensor("r", 1, [2], [0.1, 0.1]))
+    step.update_binding.add(key="w", value="next")
+    step.initialization_binding.add(key="v", value="start")
+    graph = view(model)
+    assert graph.outputs == ("y", "q", "u", "v", "w")
+    assert graph.output_set == {*graph.outputs}
+    assert set(graph.constants) == {"u"}
+    assert graph.live == (True, True, True)
 
 
 # -- names ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import onnxruntime as ort
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from onnx_sched import files
+from onnx_sched import writing
 from onnx_sched.analysis import analyse
 from onnx_sched.files import Source
 from onnx_sched.passes.assemble import assemble
@@ -50,7 +50,7 @@ def optimised(model: ModelProto, way: str) -> Outcome:
     out = ModelProto()
     out.CopyFrom(model if rewritten is None else assemble(model, analysis.circuit, rewritten))
     if rewritten is not None:
-        files.fill_all(out, rewritten.fresh)
+        writing.fill_all(out, rewritten.fresh)
     return Outcome(out, tuple(refusals))
 
 

@@ -92,11 +92,13 @@ def test_no_member_of_a_group_is_left(case: Case) -> None:
         assert main or group.kind in ("Transpose", "Unsqueeze", "Squeeze", "Reshape")
 
 
-def test_only_groups_sign_their_nodes(case: Case) -> None:
-    """Nodes say what they replace exactly if they compute a group's members."""
-    _, new, _ = case
+def test_every_new_node_is_signed_and_no_other(case: Case) -> None:
+    """Nodes say what they stand for exactly if they are new: a group's own, and those at its borders."""
+    analysis, new, _ = case
+    old = {id(node) for node in analysis.graph.nodes}
     for made_ in new.nodes:
-        assert bool(members(made_.proto)) == made_.main
+        assert bool(members(made_.proto)) == (id(made_.proto) not in old)
+        assert not made_.main or members(made_.proto)
 
 
 def test_new_names_are_new(case: Case) -> None:

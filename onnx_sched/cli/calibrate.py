@@ -23,14 +23,14 @@ def calibrate(output: Path, provider: str, threads: int) -> None:
 
     import onnxruntime
 
-    from onnx_sched import files
     from onnx_sched.calibrate import calibrate as measured
     from onnx_sched.calibrate import to_toml
     from onnx_sched.judge.provider import select_provider
+    from onnx_sched.targets import check_target, replacing
 
     if output.suffix != ".toml":
         raise click.UsageError(f"-o {output}: a profile is a .toml file")
-    files.check_target(output, None)
+    check_target(output, None)
     chosen = select_provider(provider)
     device = measured(chosen.name, output.stem, threads)
     comment = (
@@ -38,5 +38,6 @@ def calibrate(output: Path, provider: str, threads: int) -> None:
         f"{threads} thread(s).\nEvery number was measured by onnx-sched calibrate."
     )
     text = to_toml(device, comment)
-    output.write_text(text, "utf-8")
+    with replacing(output) as temporary:
+        temporary.write_text(text, "utf-8", newline="\n")
     click.echo(text, nl=False)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onnx_sched.cli.numbers import SEED, THREADS, Amount
+
 if TYPE_CHECKING:
     from onnx_sched.judge.comparison import Comparison
     from onnx_sched.judge.gates import GateResult
@@ -48,7 +50,9 @@ _CLEAR = "\r\x1b[K"
     type=click.Path(path_type=Path),
     help="Inputs: a .npz file, or a folder with test_data_set_* in it.",
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of inputs and sampling order.")
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Seed of inputs and sampling order."
+)
 @click.option(
     "--atol", multiple=True, metavar="[OUT:]V", help="Absolute tolerance, of all or of one output."
 )
@@ -58,7 +62,7 @@ _CLEAR = "\r\x1b[K"
 @click.option(
     "--threads",
     multiple=True,
-    type=click.IntRange(0),
+    type=THREADS,
     default=(1,),
     show_default=True,
     help="Threads within a node; 0: the runtime's choice. Repeatable.",
@@ -72,7 +76,7 @@ _CLEAR = "\r\x1b[K"
 )
 @click.option(
     "--budget",
-    type=click.FloatRange(0, min_open=True),
+    type=Amount(0, min_open=True),
     default=10.0,
     show_default=True,
     metavar="SECONDS",
@@ -115,7 +119,8 @@ def compare(
     Latencies are taken in interleaved pairs; the original is raced against itself, too. Nothing is called
     faster or slower unless its 95% interval lies clear of 1 and of that noise.
 
-    Exit codes: 3 the outputs disagree; 4 a gate of --fail-on failed; 5 the provider cannot be used.
+    Exit codes: 0 compared, 1 a file cannot be read, 2 usage, 3 the outputs disagree, 4 a gate of --fail-on
+    failed, 5 the provider cannot be used.
     """
     from onnx_sched.judge.gates import check_gates, parse_gates
 
@@ -125,12 +130,12 @@ def compare(
     if as_json:
         _print_json(found, results)
     elif not quiet:
-        _print(found)
+        _print(found, results)
     for result in results:
         if result.failed:
-            click.echo(f"gate failed: {result.gate}: {result.message}", err=True)
+            _complain(f"gate failed: {result.gate}: {result.message}")
     if found.agreement.verdict == "mismatch" and "mismatch" not in {g.name for g in gates}:
-        click.echo(f"error: the outputs disagree: {found.agreement.reason}", err=True)
+        _complain(f"error: the outputs disagree: {found.agreement.reason}")
         click.get_current_context().exit(MISMATCH)
     if any(result.failed for result in results):
         click.get_current_context().exit(GATE_FAILED)
@@ -168,8 +173,16 @@ def _print_json(found: Comparison, results: tuple[GateResult, ...]) -> None:
     click.echo(json.dumps({**found.to_dict(), "gates": rows}, indent=2))
 
 
-def _print(found: Comparison) -> None:
+def _print(found: Comparison, results: tuple[GateResult, ...]) -> None:
+    """The report, with the gates that held; those that failed are said on stderr, in every mode."""
     from onnx_sched.cli import talk
     from onnx_sched.report.compare_text import render
 
-    talk.console().print(render(found))
+    talk.show(render(found, [result for result in results if not result.failed]))
+
+
+def _complain(text: str) -> None:
+    """A line on stderr; names out of a model file are made harmless."""
+    from onnx_sched.report.harmless import harmless
+
+    click.echo(harmless(text, 2000), err=True)

@@ -8,9 +8,12 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
-    from onnx_sched.judge.doctor import Check
+    from onnx_sched.judge.doctor import Check, State
 
+_TOGETHER = {"packages": "packages", "extras": "optional"}
+_PROVIDER = "ExecutionProvider"
 _MARKS = {"ok": ("ok", "green"), "note": ("--", "yellow"), "bad": ("!!", "bold red")}
 
 
@@ -33,13 +36,13 @@ def doctor(as_json: bool) -> None:
     else:
         from onnx_sched.cli import talk
 
-        talk.console().print(render(checks, well=well))
+        talk.show(render(checks, well=well))
     if not well:
         click.get_current_context().exit(1)
 
 
 def render(checks: tuple[Check, ...], *, well: bool) -> RenderableType:
-    """One screen: a line for each thing, and below it what mends it."""
+    """One screen: what needs no deed shares a line, all else has its own, and below it what mends it."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -48,14 +51,38 @@ def render(checks: tuple[Check, ...], *, well: bool) -> RenderableType:
     table.add_column("", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("", overflow="fold")
-    section = ""
-    for check in checks:
-        if check.section != section:
-            section = check.section
-            table.add_row("", Text(section, style="dim"), "")
-        mark, style = _MARKS[check.state]
-        table.add_row(Text(mark, style=style), Text(check.name), Text(check.value))
-        if check.fix:
-            table.add_row("", "", Text(f"fix: {check.fix}", style="cyan"))
-    good = Text("models can run", style="green")
-    return Group(table, Text(), good if well else Text("models cannot run here", style="bold red"))
+    for section in dict.fromkeys(check.section for check in checks):
+        rows = [check for check in checks if check.section == section]
+        for name, state, group in _lines(section, rows):
+            mark, style = _MARKS[state]
+            together = ", ".join(f"{check.name} {check.value}" for check in group)
+            values = group[0].value if name == group[0].name else together
+            what = f"CUDA {name}" if section == "cuda" else name
+            table.add_row(Text(mark, style=style), Text(what), Text(values))
+            for fix in filter(None, (check.fix for check in group)):
+                table.add_row("", "", Text(f"fix: {fix}", style="cyan"))
+    return Group(table, Text(), *conclusion(checks, well=well))
+
+
+def _lines(section: str, rows: list[Check]) -> list[tuple[str, State, list[Check]]]:
+    """(name, state, checks) of each line: those of packages that are alike stand together."""
+    if section not in _TOGETHER:
+        return [(row.name, row.state, [row]) for row in rows]
+    lines: list[tuple[str, State, list[Check]]] = []
+    for state in dict.fromkeys(row.state for row in rows):
+        alike = [row for row in rows if row.state == state and not row.fix]
+        if alike:
+            lines.append((_TOGETHER[section], state, alike))
+    return [*lines, *((row.name, row.state, [row]) for row in rows if row.fix)]
+
+
+def conclusion(checks: tuple[Check, ...], *, well: bool) -> list[Text]:
+    """The answer: who runs models here, and why CUDA does not."""
+    from rich.text import Text
+
+    running = [c.name for c in checks if c.name.endswith(_PROVIDER) and c.state == "ok"]
+    idle = [c for c in checks if c.name.startswith("CUDA") and c.name not in running]
+    if not well:
+        return [Text("models cannot run here", style="bold red")]
+    lines = [Text(f"models can run here: {', '.join(running)}", style="green")]
+    return lines + [Text(f"{c.name} {c.value}", style="yellow") for c in idle]

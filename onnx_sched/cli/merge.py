@@ -43,11 +43,11 @@ def merge(
 
     Weights that are equal are stored once, and what is computed twice is computed once.
     """
-    from onnx_sched import files
     from onnx_sched.merge import merge as merged
+    from onnx_sched.targets import check_target
 
     for model in models:
-        files.check_target(output, model)
+        check_target(output, model)
     result = run(merged(models, join, separate_inputs=separate_inputs), given)
     save(result, output)
     finish(result, output, as_json, quiet)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from onnx_sched.cli import talk
+from onnx_sched.cli.numbers import SEED, THREADS, Amount
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -55,7 +56,9 @@ def choices(command: F) -> F:
             type=click.Path(path_type=Path),
             help="Inputs to check with: a .npz file, or a folder with test_data_set_* in it.",
         ),
-        click.option("--seed", default=0, show_default=True, help="Seed of the random inputs."),
+        click.option(
+            "--seed", type=SEED, default=0, show_default=True, help="Seed of the random inputs."
+        ),
         click.option(
             "--atol",
             multiple=True,
@@ -71,26 +74,43 @@ def choices(command: F) -> F:
         click.option("--no-check", is_flag=True, help="Do not run the models and compare."),
         click.option("--nonempty", is_flag=True, help="Promise that no batch is empty."),
         click.option(
-            "--skip-op", "skip_ops", multiple=True, metavar="TYPE", help="Leave an op type alone."
+            "--assume-finite",
+            is_flag=True,
+            help="Promise that no value is NaN or infinite: block-diagonal weights are then cut.",
+        ),
+        click.option(
+            "--skip-op",
+            "skip_ops",
+            multiple=True,
+            metavar="TYPE",
+            help="Leave an op type alone, e.g. Softmax. Repeatable.",
         ),
         click.option(
             "--skip-node",
             "skip_nodes",
             multiple=True,
             metavar="GLOB",
-            help="Leave nodes alone, by name.",
+            help="Leave nodes alone, by name, e.g. 'decoder/*'. Repeatable.",
+        ),
+        click.option(
+            "--skip-pass",
+            "skip_passes",
+            multiple=True,
+            metavar="NAME",
+            help="Leave a part of the work out: sums (they add in another order), bodies (of If, Loop, "
+            "Scan), functions (calls stay), or the rules of a module in passes/. Repeatable.",
         ),
         click.option(
             "--threads",
             multiple=True,
-            type=click.IntRange(0),
+            type=THREADS,
             default=(1, 0),
             show_default=True,
             help="Threads at which it must not be slower; 0: the runtime's choice. Repeatable.",
         ),
         click.option(
             "--time-limit",
-            type=click.FloatRange(0),
+            type=Amount(0),
             default=60.0,
             show_default=True,
             metavar="SECONDS",
@@ -103,7 +123,7 @@ def choices(command: F) -> F:
         ),
         click.option(
             "--max-activation",
-            type=click.FloatRange(1),
+            type=Amount(1),
             default=1.25,
             show_default=True,
             metavar="FACTOR",
@@ -156,9 +176,9 @@ def optimize(
 
     Where there is nothing to do, OUTPUT is a byte copy of MODEL.
     """
-    from onnx_sched import files
+    from onnx_sched.targets import check_target
 
-    files.check_target(output, model)
+    check_target(output, model)
     _check_trace(trace, given)
     result = run(model, given)
     save(result, output)
@@ -168,6 +188,7 @@ def optimize(
         scene = result.scene()
         rewritten = output if result.changed else None
         tracing.write(tracing.record(scene.before, rewritten, _options(given)), trace)
+        talk.wrote(trace)
     finish(result, output, as_json, quiet)
 
 
@@ -200,13 +221,13 @@ def run(model: Path | ModelProto, given: dict[str, Any]) -> Result:
     from onnx_sched import pipeline
     from onnx_sched.report import saving
 
-    output = click.get_current_context().params.get("output")
-    taken = [path for path in (model, output) if isinstance(path, Path)]
+    params = click.get_current_context().params
+    others = (model, params.get("output"), params.get("trace"), *params.get("models", ()))
+    taken = [path for path in others if isinstance(path, Path)]
     saving.check(given["reports"], "--report", taken, saving.SUFFIXES)
-    result = pipeline.optimize(model, _options(given))
     if given["save_plan"] is not None:
-        result.save_plan(given["save_plan"])
-    return result
+        saving.check([given["save_plan"]], "--save-plan", [*taken, *given["reports"]])
+    return pipeline.optimize(model, _options(given))
 
 
 def save(result: Result, output: Path) -> None:
@@ -215,6 +236,7 @@ def save(result: Result, output: Path) -> None:
 
     talk.progress()(Step("write"))
     result.save(output)
+    talk.wrote(output)
 
 
 def _options(given: dict[str, Any]) -> Options:
@@ -234,7 +256,9 @@ def _options(given: dict[str, Any]) -> Options:
         check=not given["no_check"],
         skip_ops=given["skip_ops"],
         skip_nodes=given["skip_nodes"],
+        skip_passes=given["skip_passes"],
         nonempty=given["nonempty"],
+        assume_finite=given["assume_finite"],
         threads=given["threads"],
         time_limit=given["time_limit"],
         max_activation=given["max_activation"],
@@ -245,23 +269,28 @@ def _options(given: dict[str, Any]) -> Options:
 
 
 def finish(result: Result, output: Path | None, as_json: bool, quiet: bool) -> None:
-    """Write the reports, and print the result: the report on stdout, what was written on stderr."""
-    reports: tuple[Path, ...] = click.get_current_context().params["reports"]
+    """Write the plan and the reports; print the report on stdout, and what was written on stderr."""
+    params = click.get_current_context().params
+    saved: Path | None = params["save_plan"]
+    reports: tuple[Path, ...] = params["reports"]
+    if saved is not None:
+        result.save_plan(saved)
+        talk.wrote(saved)
     if reports:
         from onnx_sched.report import saving
 
         scene = result.scene()
         for path in reports:
             saving.save(scene, path, talk.command())
+            talk.wrote(path)
     talk.done()
     if as_json:
         _print_json(result)
     elif not quiet:
-        _print(result)
-        if output is not None:
-            click.echo(f"wrote {output} ({result.report.seconds:.1f} s)", err=True)
-        for path in reports:
-            click.echo(f"wrote {path}", err=True)
+        _print(result, planned=output is None)
+        for name in talk.written():
+            took = f" ({result.report.seconds:.1f} s)" if name == str(output) else ""
+            click.echo(f"wrote {name}{took}", err=True)
 
 
 def _print_json(result: Result) -> None:
@@ -270,7 +299,8 @@ def _print_json(result: Result) -> None:
     click.echo(json.dumps(result.report.to_dict(), indent=2))
 
 
-def _print(result: Result) -> None:
-    from onnx_sched.report.text import render
+def _print(result: Result, planned: bool) -> None:
+    from onnx_sched.report import plan_text, text
 
-    talk.show(render(result.report))
+    render = plan_text.render if planned else text.render
+    talk.show(render(result.report, talk.verbose() > 0))

@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 import click
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console, RenderableType
 
     from onnx_sched.progress import Progress
 
 When = Literal["auto", "always", "never"]
 
-COMMAND, QUIET, VERBOSE, TOLD = (
-    f"onnx_sched.{key}" for key in ("command", "quiet", "verbose", "told")
+COMMAND, QUIET, VERBOSE, TOLD, WRITTEN = (
+    f"onnx_sched.{key}" for key in ("command", "quiet", "verbose", "told", "written")
 )
-"""Keys under which the context keeps what was asked for, and who is told of progress."""
+"""Keys under which the context keeps what was asked for, who is told of progress, and files written."""
 
 WIDTH = 120
 """Columns of a table that no terminal reads."""
@@ -147,6 +149,16 @@ def show(result: RenderableType) -> None:
 def command() -> str:
     """The command line, ready to be run again."""
     return str(click.get_current_context().meta.get(COMMAND, ""))
+
+
+def wrote(path: Path) -> None:
+    """Take note of a file that is written, for those who interrupt what follows."""
+    click.get_current_context().meta.setdefault(WRITTEN, []).append(str(path))
+
+
+def written() -> tuple[str, ...]:
+    """The files that are written by now, in that order."""
+    return tuple(click.get_current_context().meta.get(WRITTEN, ()))
 
 
 def progress() -> Progress:

@@ -159,11 +159,11 @@ class _Judge:
         """Compare a run of the rewritten model with the original at the same level, and plain."""
         self.checks += 1
         if isinstance(got, str):
-            self.failures.append(f"the rewritten model fails where the original runs: {got}")
+            self.failures.append(f"the other model fails where the original runs: {got}")
             return
         for name, ref in own.items():
             if name not in got:
-                part = differs(name, "the rewritten model has no such output")
+                part = differs(name, "the other model has no such output")
             elif name in self.random.unseeded:
                 part = compare_kinds(name, ref, got[name], _RANDOM)
             else:

@@ -15,7 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
-from onnx_sched.errors import ModelError, ProviderError
+from onnx_sched.errors import ModelError
 from onnx_sched.judge.agree import Agreement, parse_tolerances, validate
 from onnx_sched.judge.comparison import Comparison, LatencyRow, ModelFacts, PathRow
 from onnx_sched.judge.counts import Side, count, try_inspect
@@ -28,6 +28,7 @@ from onnx_sched.judge.ortlib import CUDA
 from onnx_sched.judge.provider import SelectedProvider, select_provider
 from onnx_sched.judge.randomness import randomness
 from onnx_sched.judge.ranking import rankings
+from onnx_sched.judge.strictness import check_cuda_graph, check_placement
 
 Progress = Callable[[str], None]
 
@@ -66,8 +67,8 @@ class CompareOptions:
 
 
 def compare(
-    before: Path,
-    after: Path,
+    before: Path | str,
+    after: Path | str,
     options: CompareOptions | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -82,14 +83,15 @@ def compare(
     Raises:
         ModelError: A file cannot be read.
         UsageError: Sizes, inputs or tolerances do not fit the model.
-        ProviderError: The provider that was asked for cannot run here.
+        ProviderError: The provider that was asked for cannot run here, or runs no node of a model.
     """
     start = time.monotonic()
     options = options or CompareOptions()
     say = progress or (lambda _text: None)
+    before, after = Path(before), Path(after)
     protos = (read_model(before), read_model(after))
     provider = select_provider(options.provider)
-    _check_cuda_graph(options, provider)
+    check_cuda_graph(options.cuda_graph, provider)
     outputs = [output.name for output in protos[0].graph.output]
     tolerances = parse_tolerances(options.rtol, options.atol, outputs)
     sources, timed = feed_sources(
@@ -111,6 +113,7 @@ def compare(
         Side(path, proto, [try_inspect(path, fed, setup) for fed in feeds[:timed]])
         for path, proto in zip((before, after), protos, strict=True)
     ]
+    strays = check_placement(sides, provider)
     counts = count(sides, feeds[timed - 1], setup)
     plan = Plan(before, after, sources[:timed], options.threads, setup, options.cuda_graph)
     rows, notes = latency_rows(
@@ -140,7 +143,7 @@ def compare(
         placement_after=sides[1].last.placement if sides[1].last else None,
         latency=rows,
         paths=_paths(sides, sources[:timed], rows, setup.threads),
-        notes=(*notes, *_remarks(agreement, rows)),
+        notes=(*strays, *notes, *_remarks(agreement, rows)),
         seconds=round(time.monotonic() - start, 3),
     )
 
@@ -153,9 +156,10 @@ def read_model(path: Path) -> ModelProto:
     """
     try:
         model = onnx.load(str(path), load_external_data=False)
-    except (OSError, DecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ModelError(f"{path} cannot be read: {reason}") from None
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+    except DecodeError:
+        raise ModelError(f"{path} is not an ONNX model") from None
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{path} holds no model")
     return model
@@ -166,15 +170,6 @@ def facts(path: Path, model: ModelProto) -> ModelFacts:
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
     nodes = sum(1 for node in model.graph.node if node.op_type != "Constant")
     return ModelFacts(path.name, nodes, depth(model), opset, model.ir_version)
-
-
-def _check_cuda_graph(options: CompareOptions, provider: SelectedProvider) -> None:
-    if options.cuda_graph and provider.name != CUDA:
-        note = f" ({provider.note})" if provider.note else ""
-        raise ProviderError(
-            f"--cuda-graph needs CUDA, and this would run on {provider.name}{note}",
-            "leave --cuda-graph out, or see `onnx-sched doctor` for what CUDA lacks here",
-        )
 
 
 def _settings(options: CompareOptions, provider: SelectedProvider) -> dict[str, Any]:
@@ -200,7 +195,7 @@ def _paths(
 ) -> tuple[PathRow, ...]:
     """The critical paths at every size, beside the wall time where it was taken."""
     walls = {
-        (row.dims, row.threads): (row.before.p50_us, row.after.p50_us)
+        (row.dims, row.input_set, row.threads): (row.before.p50_us, row.after.p50_us)
         for row in rows
         if not row.cuda_graph
     }
@@ -209,9 +204,9 @@ def _paths(
         before, after = (side.seen[place] for side in sides)
         if isinstance(before, str) or isinstance(after, str):
             continue
-        dims = source.binding.dims
-        wall = walls.get((dims, threads), (None, None))
-        found.append(PathRow(dims, threads, before.path, after.path, *wall))
+        dims, given = source.binding.dims, source.input_set
+        first, second = walls.get((dims, given, threads), (None, None))
+        found.append(PathRow(dims, threads, before.path, after.path, first, second, given))
     return tuple(found)
 
 

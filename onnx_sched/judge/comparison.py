@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from onnx_sched.judge.agree import Agreement
+from onnx_sched.judge.conditions import condition_label
 from onnx_sched.judge.critical_path import CriticalPath
 from onnx_sched.judge.launches import KernelCount
 from onnx_sched.judge.measure import Speedup
@@ -83,6 +84,7 @@ class LatencyRow:
         processes: In how many processes it was measured.
         openings: How often all sessions were opened anew for it.
         settled: Whether the warm-up ended because times stood still.
+        input_set: Which of the inputs that the user gave; None where they are made up.
     """
 
     dims: Dims
@@ -99,6 +101,12 @@ class LatencyRow:
     processes: int
     openings: int
     settled: bool
+    input_set: int | None = None
+
+    @property
+    def label(self) -> str:
+        """The condition in words."""
+        return condition_label(self.dims, self.threads, self.cuda_graph, self.input_set)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -123,6 +131,7 @@ class LatencyRow:
             "processes": self.processes,
             "openings": self.openings,
             "settled": self.settled,
+            "input_set": self.input_set,
         }
 
 
@@ -136,6 +145,12 @@ class PathRow:
     after: CriticalPath
     wall_before_us: float | None
     wall_after_us: float | None
+    input_set: int | None = None
+
+    @property
+    def label(self) -> str:
+        """The condition in words."""
+        return condition_label(self.dims, self.threads, False, self.input_set)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -144,6 +159,7 @@ class PathRow:
             "threads": self.threads,
             "before": {**asdict(self.before), "wall_us": self.wall_before_us},
             "after": {**asdict(self.after), "wall_us": self.wall_after_us},
+            "input_set": self.input_set,
         }
 
 

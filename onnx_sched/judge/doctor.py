@@ -9,15 +9,16 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from onnx_sched.judge.cuda_driver import Driver, driver
 from onnx_sched.judge.environment import installed
-from onnx_sched.judge.ortlib import CPU, CUDA, first_line, import_ort, preload_libraries
+from onnx_sched.judge.ortlib import CPU, CUDA, NVIDIA, first_line, import_ort, preload_libraries
 
 if TYPE_CHECKING:
     from onnx_sched.judge.probe import ProviderStatus
@@ -69,6 +70,9 @@ def examine() -> tuple[Check, ...]:
     providers = [] if module is None else _providers(module)
     usable = any(c.name == CUDA and c.state == "ok" for c in providers)
     cuda = [] if module is None else _cuda(module, usable=usable)
+    if any(check.fix for check in cuda):
+        # What driver, device or libraries lack is said once, with what mends it.
+        providers = [replace(c, fix="") if c.name in NVIDIA else c for c in providers]
     return (python, *own, *runtime, *providers, *cuda, *_extras(usable=usable))
 
 
@@ -165,9 +169,7 @@ def _provider(status: ProviderStatus) -> Check:
     if status.usable:
         return Check("runtime", status.name, "ok", "runs")
     state: State = "bad" if status.name == CPU else "note"
-    # What driver and device lack is said once, below, with what mends it.
-    fix = "" if status.code in ("no-driver", "no-device") else status.hint
-    return Check("runtime", status.name, state, f"does not run: {status.reason}", fix)
+    return Check("runtime", status.name, state, f"does not run: {status.reason}", status.hint)
 
 
 def _cuda(module: Any, *, usable: bool) -> list[Check]:
@@ -193,7 +195,7 @@ def _switch_to_gpu() -> str:
 
 def _driver(found: Driver, built: tuple[int, int] | None) -> list[Check]:
     if not found.found:
-        fix = "install the NVIDIA driver; in a container, start it with access to the GPU"
+        fix = "install the NVIDIA driver; in a container: docker run --gpus all"
         return [Check("cuda", "driver", "note", "no NVIDIA driver", fix)]
     version = f"supports CUDA {found.cuda[0]}.{found.cuda[1]}" if found.cuda else "unknown version"
     if found.cuda and built and found.cuda[0] < built[0]:
@@ -204,8 +206,18 @@ def _driver(found: Driver, built: tuple[int, int] | None) -> list[Check]:
         checks = [Check("cuda", "driver", "ok", version)]
     if found.devices:
         return [*checks, Check("cuda", "device", "ok", ", ".join(found.devices))]
-    fix = "look at nvidia-smi and at CUDA_VISIBLE_DEVICES"
-    return [*checks, Check("cuda", "device", "bad", found.failure, fix)]
+    return [*checks, _no_device(found.failure)]
+
+
+def _no_device(failure: str) -> Check:
+    """A driver that sees nothing: often because it was told to."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if hidden is None:
+        return Check(
+            "cuda", "device", "bad", failure, "nvidia-smi, which says what the driver sees"
+        )
+    value = f"{failure}; CUDA_VISIBLE_DEVICES is '{hidden}'"
+    return Check("cuda", "device", "bad", value, "unset CUDA_VISIBLE_DEVICES")
 
 
 def _libraries(major: int, *, usable: bool) -> Check:
@@ -273,5 +285,5 @@ def _extras(*, usable: bool) -> list[Check]:
 
 def _extra(name: str, version: str | None, use: str) -> Check:
     if version is None:
-        return Check("extras", name, "note", f"not installed ({use}; optional)")
+        return Check("extras", name, "note", f"not installed ({use})")
     return Check("extras", name, "ok", f"{version} ({use})")

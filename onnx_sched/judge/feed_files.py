@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from onnx import ModelProto, OptionalProto, SequenceProto, TensorProto, numpy_he
 
 from onnx_sched.errors import UsageError
 from onnx_sched.judge.inputs import InputSpec, input_specs, numpy_type, overridable_names
+
+_BROKEN = (ValueError, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""What reading a zip of arrays may raise: cut off, changed, encrypted, or a size that nobody has."""
 
 _NPZ_HINT = "write it with numpy.savez(path, **{input name: array})"
 
@@ -43,7 +47,8 @@ def load_feeds(path: Path | str, model: ModelProto) -> list[dict[str, Any]]:
         feeds = [(str(path), _read_npz(path))]
     else:
         hint = "name a .npz file, or a folder with test_data_set_* in it"
-        raise UsageError(f"--inputs {path}: no such file or folder", hint)
+        what = "neither a file nor a folder" if path.exists() else "no such file or folder"
+        raise UsageError(f"--inputs {path}: {what}", hint)
     specs = input_specs(model)
     return [_checked(where, feed, specs, overridable_names(model)) for where, feed in feeds]
 
@@ -55,18 +60,31 @@ def _number(name: str) -> tuple[int, str]:
 
 def _read_npz(path: Path) -> dict[str, Any]:
     try:
-        loaded = np.load(path)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise UsageError(f"--inputs {path}: one array without a name", _NPZ_HINT)
-        with loaded as archive:
+        if not zipfile.is_zipfile(path):
+            raise UsageError(f"--inputs {path}: {_no_archive(path)}", _NPZ_HINT)
+        with np.load(path) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        reason = str(error).splitlines()[0] if str(error) else "it cannot be read"
+    except _BROKEN as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if "allow_pickle" in reason:
+            reason = "it holds Python objects, which are not loaded: they could do anything"
         raise UsageError(f"--inputs {path}: {reason}", _NPZ_HINT) from None
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # numpy gives whatever else lies in a zip as bytes
+            raise UsageError(f"--inputs {path}: {name} in it is no array", _NPZ_HINT)
     # Text has a fixed width in such files, ONNX Runtime takes Python strings.
     return {
         n: a.astype(str).astype(object) if a.dtype.kind in "US" else a for n, a in arrays.items()
     }
+
+
+def _no_archive(path: Path) -> str:
+    """What a file is that is no .npz."""
+    with path.open("rb") as file:
+        head = file.read(6)
+    if not head:
+        return "empty (0 bytes)"
+    return "one array without a name" if head == b"\x93NUMPY" else "not a .npz file, or cut off"
 
 
 def _read_folder(folder: Path, model: ModelProto) -> dict[str, Any]:
@@ -90,7 +108,10 @@ def _read_folder(folder: Path, model: ModelProto) -> dict[str, Any]:
 
 def _read_proto(file: Path, kind: str) -> tuple[str, Any]:
     """The name and the value in a file of one input."""
-    data = file.read_bytes()
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"--inputs {file}: {error.strerror}") from None
     try:
         if kind == "sequence":
             sequence = SequenceProto.FromString(data)

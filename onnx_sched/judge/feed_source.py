@@ -31,6 +31,11 @@ class FeedSource:
     inputs: Path | None = None
     index: int = 0
 
+    @property
+    def input_set(self) -> int | None:
+        """Which of the sets that the user gave; None where the inputs are made up."""
+        return None if self.inputs is None else self.index
+
     def load(self, model: ModelProto) -> dict[str, Any]:
         """The inputs by name.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,9 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 
+MOST = 2**31
+"""Elements of a random input: with these sizes a model would not run anywhere."""
+
 _SMALL_LIMIT = 4  # of integers that are not known to be an index
 _WORDS = ("", "a", "head", "lane 7", "ä")
 
@@ -40,8 +44,11 @@ def make_feeds(model: ModelProto, binding: Binding, seed: int) -> dict[str, Arra
     input depend on the seed, its name and its size alone.
 
     Raises:
-        UsageError: An input is no tensor, or its rank is open: only the user can give it.
+        UsageError: An input is no tensor, its rank is open (only the user can give it), or it would be
+            larger than anybody wants.
     """
+    if seed < 0:
+        raise UsageError(f"--seed {seed}: a seed is 0 or more")
     shapes = dict(binding.shapes)
     limits = index_limits(model)
     feeds = {}
@@ -51,6 +58,9 @@ def make_feeds(model: ModelProto, binding: Binding, seed: int) -> dict[str, Arra
         if spec.name not in shapes:
             hint = f"give it by --shape {spec.name}:SIZES or by --inputs"
             raise UsageError(f"input {spec.name} has no shape in the model", hint)
+        if prod(shapes[spec.name]) > MOST:
+            what = f"{'x'.join(map(str, shapes[spec.name]))} is more than random inputs are made of"
+            raise UsageError(f"input {spec.name}: {what}", "Give smaller sizes to --dim or --shape.")
         rng = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
         feeds[spec.name] = _random(rng, spec, shapes[spec.name], limits.get(spec.name))
     return feeds

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from onnx_sched.errors import UsageError
 from onnx_sched.judge.comparison import Comparison
-from onnx_sched.judge.latency import condition_label
 from onnx_sched.judge.ortlib import CPU
 
 SHOWN = 3
@@ -76,8 +75,7 @@ def _slower(gate: Gate, found: Comparison) -> str:
     limit = 1 / (1 + gate.percent / 100)
     worst = [row for row in found.latency if row.verdict == "slower" and row.speedup.high < limit]
     return "; ".join(
-        f"{condition_label(row.dims, row.threads, row.cuda_graph)}: {row.speedup.ratio:.2f}x "
-        f"[{row.speedup.low:.2f}, {row.speedup.high:.2f}]"
+        f"{row.label}: {row.speedup.ratio:.2f}x [{row.speedup.low:.2f}, {row.speedup.high:.2f}]"
         for row in worst
     )
 

@@ -70,7 +70,8 @@ def _dim(dim: TensorShapeProto.Dimension) -> Dim:
 
 def element_type(kind: TypeProto) -> int:
     """The type number of the tensors inside a sequence, an optional or a map; 0 if unknown."""
-    while (case := kind.WhichOneof("value")) not in ("tensor_type", "sparse_tensor_type", None):
+    ends = ("tensor_type", "sparse_tensor_type", "opaque_type", None)
+    while (case := kind.WhichOneof("value")) not in ends:
         inner = getattr(kind, case)
         kind = inner.value_type if case == "map_type" else inner.elem_type
     sparse = kind.WhichOneof("value") == "sparse_tensor_type"
@@ -81,7 +82,7 @@ def dtype_name(elem_type: int) -> str:
     """The name of an ONNX element type: `float32`, `bfloat16`, `bool`, `string`; or `undefined`."""
     if elem_type == TensorProto.STRING:
         return "string"
-    if elem_type == TensorProto.UNDEFINED:
+    if elem_type == TensorProto.UNDEFINED or elem_type not in TensorProto.DataType.values():
         return "undefined"
     return str(helper.tensor_dtype_to_np_dtype(elem_type).name)
 

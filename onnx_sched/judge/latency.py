@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from onnx_sched.judge.comparison import Cold, LatencyRow, Steady
+from onnx_sched.judge.conditions import condition_label
 from onnx_sched.judge.feed_source import FeedSource
 from onnx_sched.judge.opening import Setup
 from onnx_sched.judge.ortlib import CUDA
@@ -67,17 +68,20 @@ def latency_rows(
         say: Is told what is being timed.
 
     Returns:
-        A row for each condition that could be timed, and a note for each that could not.
+        A row for each condition that could be timed, and a note for each reason why others could not.
 
     Raises:
         ProviderError: A model would run elsewhere.
     """
-    rows, notes = [], []
+    rows: list[LatencyRow] = []
+    failed: dict[str, list[str]] = {}
     conditions = plan.conditions()
     share = budget / len(conditions) / processes
     each = -(-pairs // processes)
     for source, setup in conditions:
-        label = condition_label(source.binding.dims, setup.threads, setup.cuda_graph)
+        label = condition_label(
+            source.binding.dims, setup.threads, setup.cuda_graph, source.input_set
+        )
         parts: list[tuple[Samples, ...]] = []
         try:
             for place in range(processes):
@@ -85,9 +89,11 @@ def latency_rows(
                 job = Job(plan.before, plan.after, source, setup, each, share, seed + place)
                 parts.append(run_here(job) if processes == 1 else run_apart(job))
         except RuntimeRefused as error:
-            notes.append(f"not timed: {label}: {error}")
+            failed.setdefault(str(error), []).append(label)
             continue
-        rows.append(latency_row(source.binding.dims, setup, parts, seed))
+        row = latency_row(source.binding.dims, setup, parts, seed)
+        rows.append(replace(row, input_set=source.input_set))
+    notes = [f"not timed: {'; '.join(labels)}: {why}" for why, labels in failed.items()]
     return tuple(rows), notes
 
 
@@ -141,14 +147,3 @@ def cold(times: Sequence[tuple[Times, Times]]) -> Cold:
     create = np.concatenate([np.array(row) for row, _ in times])
     first = np.concatenate([np.array(row) for _, row in times])
     return Cold(round(float(np.median(create)), 4), round(float(np.median(first)), 4), len(create))
-
-
-def condition_label(dims: Sequence[tuple[str, int]], threads: int, cuda_graph: bool) -> str:
-    """For people: `batch=1, 2 threads, CUDA graph`.
-
-    >>> condition_label((("batch", 1),), 0, True)
-    'batch=1, all threads, CUDA graph'
-    """
-    sizes = [f"{name}={size}" for name, size in dims]
-    count = f"{threads} thread{'' if threads == 1 else 's'}" if threads else "all threads"
-    return ", ".join([*sizes, count, *(["CUDA graph"] if cuda_graph else [])])

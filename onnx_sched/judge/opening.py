@@ -70,6 +70,8 @@ def open_for(
     if profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_prefix)
+        # With patterns, later runs hold one planned block: no telling who holds how much of it.
+        options.enable_mem_pattern = False
     if graph_path is not None:
         options.optimized_model_filepath = str(graph_path)
         prefix = "session.optimized_model_external_initializers"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from onnx_sched.bodies import Body, Place, replaced
 from onnx_sched.circuit import Circuit
-from onnx_sched.files import placeholder
-from onnx_sched.graph import captures
+from onnx_sched.tensors import placeholder
+from onnx_sched.nodes import captures
 from onnx_sched.passes.rewrite import Rewritten
 
 
@@ -40,6 +41,7 @@ def assemble(
     for field, value in model.ListFields():
         if field.name != "graph":
             _copy_field(new, field.name, value)
+    _copy_unknown(new, model)
     _fill(new.graph, circuit, rewritten, nodes)
     for made in (rewritten, *(m for _, m in inner)):
         for name, const in made.fresh.items():
@@ -59,21 +61,21 @@ def _fill(
 ) -> None:
     """Make an empty graph the old one with other nodes, without what only vanished nodes had use for."""
     old = circuit.graph
-    used = {v.name for v in (*old.proto.input, *old.proto.output)}
-    exist = {v.name for v in (*old.proto.input, *old.proto.initializer)} | set(rewritten.fresh)
-    exist |= {s.values.name for s in old.proto.sparse_initializer}
+    used = {*(v.name for v in old.proto.input), *old.outputs}
     for node in nodes:
         used.update(node.input)
         used.update(captures(node) if node.attribute else ())
-        exist.update(node.output)
     for field, value in old.proto.ListFields():
         if field.name not in ("node", "initializer", "value_info"):
             _copy_field(graph, field.name, value)
+    _copy_unknown(graph, old.proto)
     graph.node.extend(nodes)
     for tensor in old.proto.initializer:
         if tensor.name in used or tensor.name not in old.readers:
             graph.initializer.append(tensor)
-    graph.value_info.extend(v for v in old.proto.value_info if v.name in exist)
+    gone = {*old.producer, *(t.name for t in old.proto.initializer)}
+    gone -= {o for node in nodes for o in node.output} | {t.name for t in graph.initializer}
+    graph.value_info.extend(v for v in old.proto.value_info if v.name not in gone)
 
 
 def doubled(nodes: Iterable[NodeProto]) -> list[str]:
@@ -111,3 +113,14 @@ def _copy_field(target: object, name: str, value: object) -> None:
         current.CopyFrom(value)
     else:
         setattr(target, name, value)
+
+
+def _copy_unknown(target: ModelProto | GraphProto, source: ModelProto | GraphProto) -> None:
+    """Carry fields that the installed onnx does not know: `ListFields` is silent about them."""
+    if not len(UnknownFieldSet(source)):
+        return
+    bare = type(source)()
+    bare.CopyFrom(source)
+    for field, _ in source.ListFields():
+        bare.ClearField(field.name)
+    target.MergeFrom(bare)

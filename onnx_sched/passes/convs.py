@@ -1,6 +1,7 @@
 """Convolutions and what lives in their layout: channels of all lanes side by side, [N, G*C, ...].
 
 Conv(x, W_i, b_i)    ==>  Conv(x, Concat(W), Concat(b))                       one input for all
+Conv(x, W_i, b_i)    ==>  Conv(x, Interleave(W), Interleave(b))               the same, depthwise
 Conv(x_i, W_i, b_i)  ==>  Conv(Concat(x), Concat(W), Concat(b), group=G*g)    one input each
 Pool(x_i)            ==>  Pool(Concat(x))
 """
@@ -8,12 +9,12 @@ Pool(x_i)            ==>  Pool(Concat(x))
 from __future__ import annotations
 
 from onnx_sched.circuit import Circuit, Unit
-from onnx_sched.constants import Const, concat
+from onnx_sched.constants import Const, concat, stack
 from onnx_sched.passes.axes import known
 from onnx_sched.passes.products import biases_like
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import packed
+from onnx_sched.stacking import LANE, packed
 
 
 def check_conv(unit: Unit, circuit: Circuit) -> str | None:
@@ -35,9 +36,10 @@ def conv(batch: Batch) -> None:
     group = batch.unit.integer("group", 1)
     single, lanes = batch.single(0), batch.lanes(0)
     weights = [w for w in batch.operands(1) if isinstance(w, Const)]
+    if single is not None and group != 1:
+        interleaved(batch, single, weights)
+        return
     if single is not None:
-        if group != 1:
-            raise Refused("S302", "grouped convolutions on one input would have to be interleaved")
         x, groups = batch.store.value(single), 1
     else:
         assert lanes is not None
@@ -50,6 +52,27 @@ def conv(batch: Batch) -> None:
     if groups != group or "group" in attributes:
         attributes["group"] = groups
     batch.put_side_by_side(1, batch.make("Conv", names, **attributes)[0])
+
+
+def interleaved(batch: Batch, single: str, weights: list[Const]) -> None:
+    """Depthwise convolutions of one value: each channel's results of all lanes stand together."""
+    channels, rank = batch.unit.integer("group", 1), len(batch.shape(0))
+    if any(w.shape[0] != channels for w in weights):
+        raise Refused("S302", "grouped convolutions on one input would have to be interleaved")
+    names = [batch.store.value(single), batch.emit.const(_woven(weights), f"{batch.hint}_weight")]
+    rows = biases_like(batch, 2, [w.shape[:1] for w in weights])
+    if rows:
+        names.append(batch.emit.const(_woven(rows), f"{batch.hint}_bias"))
+    layout = tuple((1, LANE) if a == 1 else (a,) for a in range(rank))
+    batch.put(layout, batch.make("Conv", names, **batch.attributes())[0])
+
+
+def _woven(parts: list[Const]) -> Const:
+    """The first row of every part, then the second of every part, and so on."""
+    whole = stack(parts)
+    rows, lanes, *rest = (whole.shape[1], whole.shape[0], *whole.shape[2:])
+    turned = whole.transpose((1, 0, *range(2, whole.rank)))
+    return turned.reshape((rows * lanes, *rest))
 
 
 def check_pool(unit: Unit, circuit: Circuit) -> str | None:

@@ -18,8 +18,9 @@ from onnx import NodeProto, TensorProto, helper
 
 from onnx_sched.circuit import EMBEDDING, LINEAR, Circuit, Operand, Unit
 from onnx_sched.constants import Array, Const
-from onnx_sched.graph import Graph, domain_of
-from onnx_sched.values import Values, attributes
+from onnx_sched.graph import Graph
+from onnx_sched.nodes import attributes, domain_of
+from onnx_sched.values import Values
 
 FLOATS = frozenset(
     {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}

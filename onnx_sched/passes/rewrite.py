@@ -16,7 +16,7 @@ from onnx import NodeProto
 
 from onnx_sched.circuit import Circuit, node_label
 from onnx_sched.constants import Const
-from onnx_sched.graph import domain_of
+from onnx_sched.nodes import domain_of
 from onnx_sched.passes.axes import wrap
 from onnx_sched.passes.boundaries import Bundle, Homes, Piece, Store, View
 from onnx_sched.passes.emit import Emitter
@@ -153,14 +153,13 @@ class _Rewrite:
                 if group is None:
                     raise
                 raise GroupRefused(self._number[id(group)], refused) from None
-            if item.group is not None:
-                self._sign(item.group, self._emit.nodes[begin:])
             for proto in self._emit.nodes[begin:]:
                 original = item.node is not None and item.closing is None
                 if original and proto is self._emit.nodes[-1]:
                     made.append(Made(proto, None, False))
                 else:
                     served = item.group or self._blame(item)
+                    self._sign(item, served, proto)
                     place = self._number[id(served)] if served is not None else None
                     made.append(Made(proto, place, item.group is not None))
         return Rewritten(tuple(self._guarded(made)), self._emit.fresh)
@@ -180,11 +179,17 @@ class _Rewrite:
             for proto in (split.get(m.proto.output[0]) if id(m.proto) in new else None) or (m.proto,)
         ]
 
-    def _sign(self, group: Group, nodes: Sequence[NodeProto]) -> None:
-        """Note on new nodes what they stand for: an optimised model tells where it comes from."""
-        members = [node_label(self._graph, k) for u in group.units for k in u.nodes]
-        for node in nodes:
-            node.metadata_props.add(key=MEMBERS, value=json.dumps(members, ensure_ascii=False))
+    def _sign(self, item: _Item, served: Group | None, node: NodeProto) -> None:
+        """Note on a new node what it stands for: an optimised model tells where it comes from."""
+        replaced: list[int] = []
+        if item.reduction is not None:
+            replaced = [k for u in item.reduction.units for k in u.nodes]
+        elif item.closing is not None and item.node is not None:
+            replaced = [item.node]
+        elif served is not None:
+            replaced = [k for u in served.units for k in u.nodes]
+        members = [node_label(self._graph, k) for k in replaced]
+        node.metadata_props.add(key=MEMBERS, value=json.dumps(members, ensure_ascii=False))
 
     def _blame(self, item: _Item) -> Group | None:
         """The group whose lanes an item brings out."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from onnx_sched.circuit import Unit
 from onnx_sched.passes import (
     axes,
@@ -27,34 +29,51 @@ from onnx_sched.passes import (
 )
 from onnx_sched.passes.rule import Rule, Table
 
-RULES: Table = {
-    **elementwise.RULES,
-    **axes.RULES,
-    **shapes.RULES,
-    **norms.RULES,
-    **products.RULES,
-    **convs.RULES,
-    **lookups.RULES,
-    **windows.RULES,
-    **joins.RULES,
-    **selects.RULES,
-    **scatters.RULES,
-    **quantized.RULES,
-    **quantized_products.RULES,
-    **equations.RULES,
-    **gemms.RULES,
-    **recurrent.RULES,
-    **channel_norms.RULES,
-    **transposed_convs.RULES,
-    **skip_norms.RULES,
+PASSES: Mapping[str, tuple[Table, Table]] = {
+    "elementwise": (elementwise.RULES, elementwise.CONTRIB),
+    "axes": (axes.RULES, {}),
+    "shapes": (shapes.RULES, {}),
+    "norms": (norms.RULES, {}),
+    "products": (products.RULES, {}),
+    "convs": (convs.RULES, {}),
+    "lookups": (lookups.RULES, {}),
+    "windows": (windows.RULES, {}),
+    "joins": (joins.RULES, {}),
+    "selects": (selects.RULES, {}),
+    "scatters": (scatters.RULES, {}),
+    "quantized": (quantized.RULES, {}),
+    "quantized_products": (quantized_products.RULES, {}),
+    "equations": (equations.RULES, {}),
+    "gemms": (gemms.RULES, {}),
+    "recurrent": (recurrent.RULES, {}),
+    "channel_norms": (channel_norms.RULES, {}),
+    "transposed_convs": (transposed_convs.RULES, {}),
+    "contrib": ({}, contrib.RULES),
+    "skip_norms": (skip_norms.RULES, skip_norms.CONTRIB),
 }
+"""The tables of each pass, for the default domain and for com.microsoft; the last row for an op counts."""
 
-CONTRIB: Table = {**elementwise.CONTRIB, **contrib.RULES, **skip_norms.CONTRIB}
-
+RULES: Table = {op: rule for own, _ in PASSES.values() for op, rule in own.items()}
+CONTRIB: Table = {op: rule for _, own in PASSES.values() for op, rule in own.items()}
 BY_DOMAIN = {"": RULES, contrib.DOMAIN: CONTRIB}
+
+_PASS_OF = {
+    (domain, op): name
+    for name, tables in PASSES.items()
+    for domain, table in zip(BY_DOMAIN, tables, strict=True)
+    for op in table
+}
 
 
 def rule_for(unit: Unit) -> Rule | None:
     """The rule of a unit's kind; None if nobody wrote one."""
-    row = selects.row_of(unit) if unit.kind == "Gather" and not unit.domain else unit.kind
-    return BY_DOMAIN.get(unit.domain, {}).get(row)
+    return BY_DOMAIN.get(unit.domain, {}).get(_row(unit))
+
+
+def pass_of(unit: Unit) -> str:
+    """The pass whose rule serves a unit; empty if none does."""
+    return _PASS_OF.get((unit.domain, _row(unit)), "")
+
+
+def _row(unit: Unit) -> str:
+    return selects.row_of(unit) if unit.kind == "Gather" and not unit.domain else unit.kind

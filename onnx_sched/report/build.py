@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onnx_sched.analysis import Analysis
 from onnx_sched.choose import Condition
+from onnx_sched.circuit import node_label
 from onnx_sched.judge.agree import Agreement
 from onnx_sched.judge.measure import Speedup
 from onnx_sched.judge.profiling import Profile
@@ -14,6 +15,7 @@ from onnx_sched.passes.rewrite import Rewritten
 from onnx_sched.plan import Group
 from onnx_sched.planner import Draft
 from onnx_sched.report.data import AgreementRow, Change, GroupRow, LatencyRow, Report
+from onnx_sched.report.region_rows import Expected, numbers, region_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Findings:
         raced: Speed-ups of the whole model, by condition.
         seconds: Time of the whole run.
         notes: Further things to tell.
+        expected: What is known about the gain of single regions.
     """
 
     provider: str
@@ -36,12 +39,20 @@ class Findings:
     raced: tuple[tuple[Condition, Speedup], ...] = ()
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    expected: Expected = field(default_factory=Expected)
 
 
-def build(analysis: Analysis, draft: Draft, findings: Findings) -> Report:
-    """The report of a run."""
+def build(original: Analysis, analysis: Analysis, draft: Draft, findings: Findings) -> Report:
+    """The report of a run.
+
+    Args:
+        original: The model before anything was taken apart for the plan.
+        analysis: The model that was planned.
+        draft: What was decided.
+        findings: What was seen.
+    """
     rewritten = draft.rewritten
-    nodes, depth = len(analysis.graph.nodes), analysis.annotation.depth
+    nodes, depth = len(original.graph.nodes), original.annotation.depth
     dispatches, peak, source = Change(None, None), Change(None, None), "not measured"
     if findings.profiles is not None:
         before, after = findings.profiles
@@ -73,6 +84,7 @@ def build(analysis: Analysis, draft: Draft, findings: Findings) -> Report:
         seconds=findings.seconds,
         latency=tuple(_latency(c, s) for c, s in findings.raced),
         notes=findings.notes,
+        regions=region_rows(analysis, draft, findings.expected),
     )
 
 
@@ -91,27 +103,36 @@ def _latency(condition: Condition, speedup: Speedup) -> LatencyRow:
 
 def _groups(analysis: Analysis, draft: Draft) -> Iterator[GroupRow]:
     """The groups of the main graph, then those of bodies."""
+    number = numbers(draft)
     for place, group in enumerate(draft.plan.groups):
-        yield _group(analysis, place, group, draft.rewritten, "")
+        yield _group(analysis, place, group, draft.rewritten, "", number["", group.region])
     plans = dict(draft.plan.bodies)
     for body, rewritten in draft.bodies:
         for place, group in enumerate(plans[body.label].groups):
-            yield _group(body.analysis, place, group, rewritten, body.label)
+            n = number[body.label, group.region]
+            yield _group(body.analysis, place, group, rewritten, body.label, n)
 
 
 def _group(
-    analysis: Analysis, place: int, group: Group, rewritten: Rewritten | None, body: str
+    analysis: Analysis,
+    place: int,
+    group: Group,
+    rewritten: Rewritten | None,
+    body: str,
+    region: int,
 ) -> GroupRow:
     nodes = rewritten.nodes if rewritten else ()
     made = [m.proto.name for m in nodes if m.group == place and m.main]
-    members = tuple(
-        analysis.graph.nodes[k].name or analysis.graph.nodes[k].output[0]
-        for u in group.units
-        for k in u.nodes
-    )
-    op_type = analysis.graph.nodes[group.units[0].nodes[0]].op_type
     return GroupRow(
-        op_type, group.size, group.level, group.form, made[0] if made else "", members, body
+        op_type=analysis.graph.nodes[group.units[0].nodes[0]].op_type,
+        size=group.size,
+        level=group.level,
+        form=group.form,
+        node=made[0] if made else "",
+        members=tuple(node_label(analysis.graph, k) for u in group.units for k in u.nodes),
+        body=body,
+        region=region,
+        firsts=analysis.circuit.labels(group.units),
     )
 
 

@@ -35,7 +35,7 @@ def after(analysis: Analysis, original: Analysis | None = None) -> Picture:
         source = original.source.path
         name = f"{source.name}, rewritten" if source else "rewritten"
         title = f"{name}: {_count(new, 'op')} (were {old}), {_sizes(analysis)}"
-    return _picture(analysis, title, _units(original.circuit) if original is not None else None)
+    return _picture(analysis, title, original.circuit if original is not None else None)
 
 
 def lanes_of(members: Sequence[str], units: Mapping[str, int] | None = None) -> int:
@@ -87,7 +87,15 @@ def _units(circuit: Circuit) -> dict[str, int]:
     return {node_label(circuit.graph, k): u.number for u in circuit.units for k in u.nodes}
 
 
-def _picture(analysis: Analysis, title: str, units: Mapping[str, int] | None) -> Picture:
+def _ops(circuit: Circuit) -> dict[str, str]:
+    """The op of each node, by the node's name."""
+    nodes = circuit.graph.nodes
+    return {node_label(circuit.graph, k): nodes[k].op_type for u in circuit.units for k in u.nodes}
+
+
+def _picture(analysis: Analysis, title: str, original: Circuit | None) -> Picture:
+    units = _units(original) if original is not None else None
+    ops_of = _ops(original) if original is not None else {}
     annotation = analysis.annotation
     columns, headings = _columns(analysis)
     ops = set(annotation.ops)
@@ -105,16 +113,27 @@ def _picture(analysis: Analysis, title: str, units: Mapping[str, int] | None) ->
         names: tuple[str, ...] = (node_label(analysis.graph, k),)
         if k not in ops:
             kind = "view"
-        elif k in members and not _only_moves(node, members[k], working):
-            kind, lanes = "batched", lanes_of(members[k], units)
+        elif k in members:
+            many = lanes_of(members[k], units)
+            if many > 1 and not _only_moves(node, members[k], working, ops_of):
+                kind, lanes = "batched", many
             names += members[k]
         boxes.append(Box(node.op_type, annotation.wires[k], column, kind, lanes, names))
     return Picture(annotation.lanes, len(headings), tuple(boxes), title, headings)
 
 
-def _only_moves(node: NodeProto, members: Members, working: set[Members]) -> bool:
-    """Whether a node just brings the lanes together for the one of its group that does the work."""
-    return node.op_type in MOVES | VIEWS and members in working
+def _only_moves(
+    node: NodeProto, members: Members, working: set[Members], ops: Mapping[str, str]
+) -> bool:
+    """Whether a node just brings lanes together, or takes them apart, for others that do the work.
+
+    The original tells what its members were; without it the other nodes of the group do.
+    """
+    if node.op_type not in MOVES | VIEWS:
+        return False
+    if all(name in ops for name in members):
+        return node.op_type not in {ops[name] for name in members}
+    return members in working
 
 
 def _columns(analysis: Analysis) -> tuple[dict[int, int], tuple[str, ...]]:

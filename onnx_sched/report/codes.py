@@ -212,6 +212,14 @@ _ALL = (
         "Nothing: the runtime does better by itself here.",
     ),
     Code(
+        "S306",
+        "weight of blocks",
+        "The weight is zero but for blocks along its diagonal. The blocks could run as one batched "
+        "node without the zeros, but the zeros carry NaN and infinities from one block to the "
+        "others, and that would change.",
+        "Where no value is ever NaN or infinite, promise it: --assume-finite.",
+    ),
+    Code(
         "S401",
         "you asked not to",
         "--skip-op or --skip-node names these nodes.",
@@ -263,6 +271,7 @@ def lookup(text: str) -> Code:
         return CODES[name]
     spelled = name.replace("O", "0").replace("I", "1").replace("L", "1")
     close = difflib.get_close_matches(spelled, list(CODES), n=3, cutoff=0.7)
+    close = [spelled] if spelled in CODES else close
     hint = f"Did you mean {' or '.join(close)}? " if close else ""
     raise UsageError(f"{text}: there is no such code", f"{hint}`onnx-sched explain` lists all.")
 

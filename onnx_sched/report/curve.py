@@ -19,7 +19,7 @@ from onnx_sched.analysis import Analysis
 from onnx_sched.circuit import node_label
 from onnx_sched.cost import VIEWS
 from onnx_sched.dims import Dim
-from onnx_sched.graph import domain_of
+from onnx_sched.nodes import domain_of
 
 
 @dataclass(frozen=True, slots=True)

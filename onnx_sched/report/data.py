@@ -24,7 +24,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One batched group: what it was, how it runs, its node in the new model, and the body it is in."""
+    """One batched group: what it was, how it runs, its node in the new model, and where it is.
+
+    Attributes:
+        op_type, size, level, form: What it is and how it runs.
+        node: The new node that computes it; empty where axes are only renamed.
+        members: Every node that it replaces, lane by lane.
+        body: The body of an If, Loop or Scan in which it is; empty for the main graph.
+        region: The number of its region.
+        firsts: One node of each lane, for people.
+    """
 
     op_type: str
     size: int
@@ -33,6 +42,13 @@ class GroupRow:
     node: str
     members: tuple[str, ...]
     body: str = ""
+    region: int = 1
+    firsts: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """One node of each lane; all members where lanes cannot be told."""
+        return self.firsts or self.members
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -44,6 +60,7 @@ class GroupRow:
             "node": self.node,
             "members": list(self.members),
             "body": self.body,
+            "region": self.region,
         }
 
 
@@ -95,6 +112,69 @@ class LatencyRow:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class EstimateRow:
+    """What a device profile says of a region, in microseconds, open sizes taken as `size`."""
+
+    size: int
+    before_us: float
+    after_us: float
+    glue_us: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "size": self.size,
+            "before_us": round(self.before_us, 3),
+            "after_us": round(self.after_us, 3),
+            "glue_us": round(self.glue_us, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRow:
+    """One region: groups that follow each other along the same wires.
+
+    Attributes:
+        number: From 1.
+        body: The body of an If, Loop or Scan in which it is; empty for the main graph.
+        lanes: Of its widest group.
+        groups: How many batched groups it has.
+        before, after: Nodes that it replaces, and nodes that stand for them.
+        glue: Those among the new ones that only bring lanes together or take them apart, by op type.
+        profile: Who estimates.
+        estimates: Times of these nodes by the profile.
+        latency: How the region fared in a race of its own.
+    """
+
+    number: int
+    body: str
+    lanes: int
+    groups: int
+    before: int
+    after: int
+    glue: tuple[tuple[str, int], ...]
+    profile: str
+    estimates: tuple[EstimateRow, ...]
+    latency: tuple[LatencyRow, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "region": self.number,
+            "body": self.body,
+            "lanes": self.lanes,
+            "groups": self.groups,
+            "nodes": {"before": self.before, "after": self.after},
+            "glue": dict(self.glue),
+            "estimate": {
+                "profile": self.profile,
+                "sizes": [row.to_dict() for row in self.estimates],
+            },
+            "latency": [row.to_dict() for row in self.latency],
+        }
+
+
 Verdict = Literal["bitwise", "within_tolerance", "mismatch", "unvalidated"]
 
 
@@ -111,6 +191,7 @@ class Report:
         nodes, depth, dispatches: Before and after.
         lanes: Wires of the original.
         groups: What was batched.
+        regions: The same by region, with what each is expected to gain.
         refusals: What was not, and why.
         verdict, verdict_reason, outputs, checks: Agreement.
         latency: Measured latencies.
@@ -140,6 +221,7 @@ class Report:
     seconds: float
     latency: tuple[LatencyRow, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
+    regions: tuple[RegionRow, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, with the documented keys."""
@@ -156,6 +238,7 @@ class Report:
             "lanes": self.lanes,
             "dispatches": self.dispatches.to_dict(),
             "groups": [g.to_dict() for g in self.groups],
+            "regions": [r.to_dict() for r in self.regions],
             "refusals": [
                 {"code": r.code, "reason": r.reason, "nodes": list(r.nodes)} for r in self.refusals
             ],

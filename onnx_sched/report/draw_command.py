@@ -16,6 +16,7 @@ from onnx_sched.report.circuit_view import before
 from onnx_sched.report.draw_svg import page, to_svg
 from onnx_sched.report.draw_text import to_text
 from onnx_sched.report.drawing import Picture
+from onnx_sched.targets import check_target, replacing
 
 TEXT_WIDTH = 120
 """Cells of a line in a text file."""
@@ -60,10 +61,10 @@ def draw(
         )
     render = _renderer(output, ascii_only, width)
     if output is not None:
-        files.check_target(output, model)
+        check_target(output, model)
     drawing = render(_view(model, choose if after else None))
     if output is not None:
-        with files.replacing(output) as temporary:
+        with replacing(output) as temporary:
             temporary.write_text(drawing, encoding="utf-8", newline="\n")
     return drawing
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from onnx_sched.explain import Explanation
-from onnx_sched.near import Near
 from onnx_sched.report.codes import CODES, FAMILIES, Code
 from onnx_sched.report.harmless import harmless
 
+if TYPE_CHECKING:  # a code is explained without waiting for onnx
+    from onnx_sched.explain import Explanation
+    from onnx_sched.near import Near
+
 NAME = 70
 """Cells of a name that are shown."""
+
+WORDS = 400
+"""Cells of a sentence."""
 
 NAMES = 6
 """Names that a line lists before it says how many more there are."""
@@ -65,7 +71,8 @@ def node(found: Explanation, verbose: bool = False) -> RenderableType:
     wires = _numbers(found.wires)
     where = f", layer {found.layer}, {wires}" if found.layer >= 0 and found.wires else ""
     head = Text.assemble(
-        (harmless(found.node, NAME) or "?", "bold"), (f"   {found.op_type}{where}", "dim")
+        (harmless(found.node, NAME) or "?", "bold"),
+        (f"   {harmless(found.op_type, NAME)}{where}", "dim"),
     )
     parts: list[RenderableType] = [head]
     if found.inside:
@@ -81,13 +88,12 @@ def node(found: Explanation, verbose: bool = False) -> RenderableType:
 
 def _verdict(found: Explanation) -> Text:
     if found.outcome in ("batched", "summed"):
-        return Text.assemble((f"{found.outcome}: ", "green"), found.sentence)
+        return Text.assemble((f"{found.outcome}: ", "green"), harmless(found.sentence, WORDS))
     if found.code:
         title = CODES[found.code].title if found.code in CODES else ""
         return Text.assemble(("left alone: ", "yellow"), (found.code, "bold yellow"), f" {title}")
-    return Text.assemble(
-        ("left alone: " if found.near or found.reason else "", "yellow"), found.sentence
-    )
+    before = "left alone: " if found.near or found.reason else ""
+    return Text.assemble((before, "yellow"), harmless(found.sentence, WORDS))
 
 
 def _details(found: Explanation, verbose: bool) -> Table:
@@ -103,7 +109,7 @@ def _details(found: Explanation, verbose: bool) -> Table:
     if len(found.region) > 1:
         table.add_row(_label("region"), Text(_region(found.region, verbose)))
     if found.reason:
-        table.add_row(_label("why"), Text(harmless(found.reason, 400)))
+        table.add_row(_label("why"), Text(harmless(found.reason, WORDS)))
     for n, near in enumerate(found.near):
         table.add_row(_label("nearest" if n == 0 else ""), _near(near))
     if found.code in CODES:
@@ -114,7 +120,8 @@ def _details(found: Explanation, verbose: bool) -> Table:
 def _near(near: Near) -> RenderableType:
     lines: list[RenderableType] = [Text(harmless(near.node, NAME) or "?", style="cyan")]
     for d in near.differences:
-        text = f"{d.what}: here {harmless(d.here, NAME)}; there {harmless(d.there, NAME)}"
+        here, there = harmless(d.here, NAME), harmless(d.there, NAME)
+        text = f"{harmless(d.what, NAME)}: here {here}; there {there}"
         lines.append(Padding(Text(text), (0, 0, 0, 2)))
     return Group(*lines)
 
@@ -122,7 +129,9 @@ def _near(near: Near) -> RenderableType:
 def _region(steps: Sequence[str], verbose: bool) -> str:
     """The steps of a region; equal ones in a row are counted."""
     counted = [(text, len(list(run))) for text, run in groupby(steps)]
-    words = [f"{text}, {count} times" if count > 1 else text for text, count in counted]
+    words = [
+        harmless(text, NAME) + (f", {count} times" if count > 1 else "") for text, count in counted
+    ]
     shown = words if verbose else words[:STEPS]
     more = f" -> and {len(words) - len(shown)} more" if len(words) > len(shown) else ""
     return f"{len(steps)} groups: " + " -> ".join(shown) + more

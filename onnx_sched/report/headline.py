@@ -26,11 +26,15 @@ def headline(report: Report) -> Headline:
     """The verdict of a report."""
     if report.status == "unchanged":
         return Headline("plain", "Left as it is", _why_unchanged(report))
-    nodes = f"{report.nodes.before} nodes became {report.nodes.after}"
     if not report.latency:
-        return Headline("plain", nodes, f"{agreed(report)} Speed was not measured.")
+        return Headline("plain", sizes(report), f"{agreed(report)} Speed was not measured.")
     tone, words = speed(report.latency)
-    return Headline(tone, words, f"{nodes}. {agreed(report)}")
+    return Headline(tone, words, f"{sizes(report)}. {agreed(report)}")
+
+
+def sizes(report: Report, became: str = "became") -> str:
+    """How many nodes there were and are."""
+    return f"{report.nodes.before} nodes {became} {report.nodes.after}"
 
 
 def speed(rows: Sequence[LatencyRow]) -> tuple[Tone, str]:

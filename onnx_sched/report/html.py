@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +10,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from onnx_sched.plan import Refusal
-from onnx_sched.report import charts, circuit_view
+from onnx_sched.report import charts, circuit_view, plan_text
 from onnx_sched.report.codes import CODES
 from onnx_sched.report.curve import curve
-from onnx_sched.report.data import Change, GroupRow, LatencyRow
+from onnx_sched.report.data import Change, GroupRow, LatencyRow, Report
 from onnx_sched.report.draw_svg import to_svg
 from onnx_sched.report.drawing import Picture
 from onnx_sched.report.harmless import harmless
@@ -23,7 +22,7 @@ from onnx_sched.report.layer_table import layer_rows
 from onnx_sched.report.layout import MAX_LAYERS, MAX_WIRES
 from onnx_sched.report.machine import machine
 from onnx_sched.report.scene import ASSUMED, Scene
-from onnx_sched.report.text import VERDICTS, size, speed_words
+from onnx_sched.report.text import VERDICTS, folded, size, speed_words
 
 WIDTH = 1010
 """Pixels of a circuit: the width of the page's column."""
@@ -68,6 +67,9 @@ def to_html(scene: Scene, command: str = "") -> str:
         more_outputs=max(0, len(report.outputs) - ROWS),
         batched=_batched(report.groups)[:ROWS],
         more_batched=max(0, len(_batched(report.groups)) - ROWS),
+        regions=_regions(report)[:ROWS],
+        more_regions=max(0, len(_regions(report)) - ROWS),
+        profile=next((r.profile for r in report.regions), ""),
         refusals=_refusals(report.refusals),
         layers=layers[: 2 * ROWS],
         repeats=any(row.times > 1 for row in layers),
@@ -194,17 +196,31 @@ def _output(row: Any) -> dict[str, str]:
 
 def _batched(groups: Sequence[GroupRow]) -> list[dict[str, Any]]:
     """What became one node; like groups in one row."""
-    counts = Counter((g.op_type, g.size, g.form) for g in groups)
-    first = {(g.op_type, g.size, g.form): g for g in reversed(groups)}
     return [
         {
             "times": count,
-            "size": lanes,
-            "op_type": harmless(op_type, NAME),
-            "form": form,
-            "names": _names(first[op_type, lanes, form].members),
+            "size": group.size,
+            "op_type": harmless(group.op_type, NAME),
+            "form": group.form,
+            "names": _names(group.named),
         }
-        for (op_type, lanes, form), count in counts.items()
+        for count, group in folded(groups)
+    ]
+
+
+def _regions(report: Report) -> list[dict[str, Any]]:
+    """What each region becomes; alike ones in one row."""
+    return [
+        {
+            "label": plan_text.numbers(block.regions).removeprefix("region "),
+            "lanes": block.regions[0].lanes,
+            "groups": block.regions[0].groups,
+            "before": block.regions[0].before,
+            "after": block.regions[0].after,
+            "glue": plan_text.glue(block.regions[0]),
+            "gain": plan_text.gains(block.regions[0]),
+        }
+        for block in plan_text.alike(report)
     ]
 
 

@@ -7,16 +7,16 @@ or the end of a table's cell.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 
 from onnx_sched.plan import Refusal
+from onnx_sched.report import plan_text
 from onnx_sched.report.codes import CODES
 from onnx_sched.report.data import Change, LatencyRow, Report
 from onnx_sched.report.harmless import harmless
 from onnx_sched.report.headline import condition, headline
 from onnx_sched.report.machine import machine
-from onnx_sched.report.text import VERDICTS, size, speed_words
+from onnx_sched.report.text import VERDICTS, folded, size, speed_words
 
 ROWS, NAMES, NAME = 40, 3, 80
 """Rows of a table, names in a row, cells of a name that are shown; the rest is counted."""
@@ -40,6 +40,7 @@ def to_markdown(report: Report, command: str = "") -> str:
         _latency(report.latency),
         *(f"> {words(note)}" for note in report.notes),
         _batched(report),
+        _regions(report),
         _left_alone(report.refusals),
         _agreement(report),
         _environment(report, command),
@@ -123,19 +124,26 @@ def _latency(rows: Sequence[LatencyRow]) -> str:
 
 
 def _batched(report: Report) -> str:
-    counts = Counter((g.op_type, g.size, g.form) for g in report.groups)
-    first = {(g.op_type, g.size, g.form): g for g in reversed(report.groups)}
     rows = [
-        (
-            str(count),
-            f"{lanes} {code(op_type)} -> 1",
-            form,
-            _named(first[op_type, lanes, form].members),
-        )
-        for (op_type, lanes, form), count in counts.items()
+        (str(count), f"{g.size} {code(g.op_type)} -> 1", g.form, _named(g.named))
+        for count, g in folded(report.groups)
     ]
     shown = table(("groups", "each", "form", "nodes of the first"), rows, (0,))
     return _folded(f"Batched: {len(report.groups)} groups", shown) if shown else ""
+
+
+def _regions(report: Report) -> str:
+    rows = [
+        (
+            plan_text.numbers(block.regions).removeprefix("region "),
+            f"{block.regions[0].before} -> {block.regions[0].after}",
+            words(plan_text.glue(block.regions[0])),
+            "; ".join(map(words, plan_text.gains(block.regions[0]))),
+        )
+        for block in plan_text.alike(report)
+    ]
+    shown = table(("region", "nodes", "glue", "expected gain"), rows, (1,))
+    return _folded(f"By region: {len(report.regions)}", shown) if shown else ""
 
 
 def _left_alone(refusals: Sequence[Refusal]) -> str:

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from onnx_sched import files
 from onnx_sched.errors import ModelError, UsageError
 from onnx_sched.report.scene import Scene
+from onnx_sched.targets import SPECIAL, is_special, replacing
 
 SUFFIXES = (".html", ".md", ".json", ".txt")
 
 
-def check(paths: Sequence[Path], flag: str, taken: Sequence[Path], suffixes: Sequence[str]) -> None:
+def check(
+    paths: Sequence[Path], flag: str, taken: Sequence[Path], suffixes: Sequence[str] = ()
+) -> None:
     """Refuse files that cannot be written, before any work is done.
 
     Args:
         paths: The files.
         flag: What asked for them, for messages.
         taken: Files that must not be overwritten: the model, and what else is written.
-        suffixes: What a file's name may end in.
+        suffixes: What a file's name may end in; whatever it likes if there are none.
 
     Raises:
-        UsageError: If a suffix is not known, or two files are one.
-        ModelError: If a folder is missing.
+        UsageError: If a suffix is not known, a name is no file's, or two files are one.
+        ModelError: If a folder is missing or read-only.
     """
     seen = {path.resolve() for path in taken}
     for path in paths:
-        if path.suffix.lower() not in suffixes:
+        if suffixes and path.suffix.lower() not in suffixes:
             given = f"ends in {path.suffix}" if path.suffix else "has no suffix"
             known = (
                 ", ".join(suffixes[:-1]) + f" or {suffixes[-1]}" if suffixes[1:] else suffixes[0]
@@ -36,6 +39,8 @@ def check(paths: Sequence[Path], flag: str, taken: Sequence[Path], suffixes: Seq
             raise UsageError(f"{flag} {path}: the name {given}", f"Let it end in {known}.")
         if path.is_dir():
             raise UsageError(f"{flag} {path} is a directory", f"Name a file in it: {path / 'x'}...")
+        if is_special(path):
+            raise UsageError(f"{flag} {path}: {SPECIAL}", "Name a file.")
         if path.resolve() in seen:
             raise UsageError(
                 f"{flag} {path} would overwrite another file of this run", "Rename it."
@@ -45,6 +50,8 @@ def check(paths: Sequence[Path], flag: str, taken: Sequence[Path], suffixes: Seq
                 f"{flag} {path}: there is no folder {path.parent}",
                 "Make it first, or name another.",
             )
+        if not os.access(path.parent, os.W_OK):
+            raise ModelError(f"{flag} {path}: no permission to write in {path.parent}")
         seen.add(path.resolve())
 
 
@@ -61,7 +68,7 @@ def save(scene: Scene, path: Path, command: str = "") -> None:
         ModelError: If the file cannot be written.
     """
     text = _writer(path)(scene, command)
-    with files.replacing(path) as temporary:
+    with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="replace", newline="\n")
 
 

@@ -2,46 +2,79 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
+from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from onnx_sched.files import UNNAMED
 from onnx_sched.plan import Refusal
 from onnx_sched.report.data import Change, GroupRow, LatencyRow, Report
 from onnx_sched.report.fitted import Names
 from onnx_sched.report.harmless import harmless
+from onnx_sched.report.headline import headline, sizes
 
 WORDS = 400
 """Cells of a sentence or a file's name; what is longer was not written to be read."""
 
+DIMS = 60
+"""Cells of the sizes of a race."""
 
-def render(report: Report) -> RenderableType:
-    """The whole report."""
-    parts: list[RenderableType] = [Text(head(report), style="bold")]
-    if report.provider_note or report.provider:
-        parts.append(
-            Text(f"provider {report.provider} {note(report.provider_note)}".rstrip(), style="dim")
-        )
-    parts += [Text(), numbers(report)]
+REASONS = 8
+"""Reasons that are told for leaving nodes alone, unless all are asked for."""
+
+TONES = {"good": "bold green", "plain": "bold yellow", "bad": "bold red"}
+
+
+def render(report: Report, verbose: bool = False) -> RenderableType:
+    """The whole report.
+
+    Args:
+        report: The run.
+        verbose: Whether every reason is shown.
+    """
+    parts: list[RenderableType] = top(report)
+    if report.status == "optimized":
+        parts += [Text(), numbers(report)]
     if report.latency:
         parts += [Text(), latencies(report.latency)]
     parts += [Text(), agreement(report)]
     if report.groups:
         parts += [Text(), batched(report.groups)]
     if report.refusals:
-        parts += [Text(), left_alone(report.refusals)]
+        parts += [Text(), left_alone(report.refusals, verbose), *ways_on(report)]
     parts += [Text(harmless(n, WORDS), style="yellow") for n in report.notes]
     return Group(*parts)
+
+
+def top(report: Report, became: str = "became") -> list[RenderableType]:
+    """What it is about, who ran it, and the verdict."""
+    parts: list[RenderableType] = [Text(head(report), style="bold")]
+    if report.provider_note or report.provider:
+        words = f"provider {report.provider} {note(report.provider_note)}"
+        parts.append(Text(harmless(words.rstrip(), WORDS), style="dim"))
+    return [*parts, verdict(report, became)]
 
 
 def head(report: Report) -> str:
     """One line about the input."""
     return (
         f"{harmless(report.model, WORDS)}   opset {report.opset}, IR {report.ir_version}, "
-        f"{report.nodes.before} nodes, {report.lanes} wires"
+        f"{report.nodes.before} nodes, {report.lanes} wires, {report.depth.before} layers"
     )
+
+
+def verdict(report: Report, became: str = "became") -> Text:
+    """The answer in one line: what it bought, or why nothing was done."""
+    found = headline(report)
+    if report.status == "unchanged":
+        return Text.assemble((f"{found.line}.", TONES[found.tone]), f" {found.below}")
+    if report.latency:
+        return Text.assemble((found.line, TONES[found.tone]), f"; {sizes(report, became)}")
+    return Text.assemble((sizes(report, became), TONES[found.tone]), "; speed was not measured")
 
 
 def note(text: str) -> str:
@@ -77,6 +110,7 @@ def _source(text: str) -> Text:
 def _pair(change: Change, unit: str) -> tuple[str, str, str]:
     before, after = change.before or 0, change.after or 0
     percent = f"{100 * (after - before) / before:+.0f}%" if before else ""
+    percent = percent if after != before else "same"
     if unit == "bytes":
         return size(before), size(after), percent
     return str(before), str(after), percent
@@ -108,7 +142,7 @@ def latencies(rows: tuple[LatencyRow, ...]) -> Table:
         dims = ", ".join(f"{n}={s}" for n, s in row.dims.items()) or "as declared"
         threads = f"{row.threads or 'all'} thread{'' if row.threads == 1 else 's'}"
         table.add_row(
-            f"{dims}, {threads}",
+            Text(f"{harmless(dims, DIMS)}, {threads}"),
             f"{row.before_us:.1f} us",
             f"{row.after_us:.1f} us",
             Text(f"{row.speedup:.2f}x [{row.ci_low:.2f}, {row.ci_high:.2f}] {word}", style=style),
@@ -143,53 +177,83 @@ def agreement(report: Report) -> Text:
     if report.checks:
         text.append(f", {len(report.outputs)} output(s), {report.checks} runs compared")
     if report.verdict_reason:
-        text.append(f" ({report.verdict_reason})", style="dim")
+        text.append(f" {note(harmless(report.verdict_reason, WORDS))}", style="dim")
     return text
 
 
 def batched(groups: tuple[GroupRow, ...]) -> Table:
     """What became one node; like rows are folded."""
     table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column("", no_wrap=True)
-    table.add_column("", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column("")
-    counts = Counter((g.op_type, g.size, g.form) for g in groups)
-    first = {(g.op_type, g.size, g.form): g for g in reversed(groups)}
-    for n, ((op_type, lanes, form), count) in enumerate(counts.items()):
-        row = first[op_type, lanes, form]
-        times = f"{count} x" if count > 1 else ""
-        table.add_row(
-            Text("batched" if n == 0 else "", style="green"),
-            times,
-            Text(f"{lanes} {harmless(op_type, 40)} -> 1 ({form})"),
-            Names(row.members),
-        )
+    for no_wrap in (True, True, False):
+        table.add_column("", no_wrap=no_wrap)
+    for n, (count, group) in enumerate(folded(groups)):
+        label = Text("batched" if n == 0 else "", style="green")
+        table.add_row(label, Text(in_words(group, count)), Names(group.named))
     return table
 
 
-def left_alone(refusals: tuple[Refusal, ...]) -> Group:
+def folded(groups: Sequence[GroupRow]) -> list[tuple[int, GroupRow]]:
+    """Groups that look alike once, with their number."""
+    counts = Counter((g.op_type, g.size, g.form) for g in groups)
+    first = {(g.op_type, g.size, g.form): g for g in reversed(groups)}
+    return [(count, first[key]) for key, count in counts.items()]
+
+
+def in_words(group: GroupRow, times: int) -> str:
+    """What became of a group, and of how many others like it.
+
+    >>> in_words(GroupRow("MatMul", 4, 0, "wide", "", ()), 12)
+    '12 x 4 MatMul -> 1 (wide)'
+    """
+    many = f"{times} x " if times > 1 else ""
+    return f"{many}{group.size} {harmless(group.op_type, 40)} -> 1 ({group.form})"
+
+
+def left_alone(refusals: tuple[Refusal, ...], verbose: bool = False) -> Table:
     """What was not batched, with code and reason."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column("", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("", overflow="fold", ratio=3)
     table.add_column("", ratio=2)
-    for n, refusal in enumerate(refusals):
-        count = f"{len(refusal.nodes)} node{'s' if len(refusal.nodes) != 1 else ''}, "
-        table.add_row(
-            Text("left alone" if n == 0 else "", style="yellow"),
-            refusal.code,
-            Text((count if refusal.nodes else "") + harmless(refusal.reason, WORDS)),
-            Names(refusal.nodes),
-        )
-    hint = f"`onnx-sched explain {refusals[0].code}` says what a code means and what to change"
-    return Group(table, Text(hint, style="dim"))
+    most = len(refusals) if verbose else REASONS
+    for n, refusal in enumerate(refusals[:most]):
+        label = Text("left alone" if n == 0 else "", style="yellow")
+        table.add_row(label, refusal.code, reason(refusal), Names(refusal.nodes))
+    if len(refusals) > most:
+        more = f"and {len(refusals) - most} more reasons; -v shows all"
+        table.add_row("", "", Text(more, style="dim"), "")
+    return table
+
+
+def reason(refusal: Refusal) -> Text:
+    """How many nodes, and why."""
+    count = f"{len(refusal.nodes)} node{'s' if len(refusal.nodes) != 1 else ''}, "
+    return Text((count if refusal.nodes else "") + harmless(refusal.reason, WORDS))
+
+
+def ways_on(report: Report) -> list[RenderableType]:
+    """Where to read more about what was left alone."""
+    if not report.refusals:
+        return []
+    first = report.refusals[0]
+    hints = [f"`onnx-sched explain {first.code}` says what a code means and what to change"]
+    if first.nodes and report.model != UNNAMED:
+        words = shlex.join(["onnx-sched", "explain", report.model, "--node", first.nodes[0]])
+        safe = harmless(words, WORDS)
+        if safe == words:  # else it could not be typed
+            hints.append(f"`{words}` asks about one node")
+    return [Text(hint, style="dim") for hint in hints]
 
 
 def to_text(report: Report, width: int = 120) -> str:
     """The report as plain text."""
+    return plain(render(report), width)
+
+
+def plain(shown: RenderableType, width: int) -> str:
+    """What would be on a screen, as text in which no line ends in blanks."""
     console = Console(width=width, no_color=True, force_terminal=False, highlight=False)
     with console.capture() as capture:
-        console.print(render(report))
+        console.print(shown)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"

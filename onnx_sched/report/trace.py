@@ -17,8 +17,8 @@ from typing import Any
 
 from onnx import GraphProto, NodeProto
 
-from onnx_sched.graph import captures, subgraphs
 from onnx_sched.judge.profiling import Profile
+from onnx_sched.nodes import captures, subgraphs
 from onnx_sched.wires import Support
 
 VERSION = "1"

@@ -20,6 +20,7 @@ from onnx_sched.judge.provider import select_provider
 from onnx_sched.options import Options
 from onnx_sched.report.lineage import members, successors
 from onnx_sched.report.trace import Ran, Slice, ran, supports, trace
+from onnx_sched.targets import replacing
 from onnx_sched.trial import Trial
 from onnx_sched.wires import Support
 
@@ -63,7 +64,7 @@ def record(before: Analysis, rewritten: Path | None, options: Options) -> dict[s
 
 def write(data: Mapping[str, Any], path: Path) -> None:
     """Write a trace; it appears whole or not at all."""
-    with files.replacing(path) as temporary:
+    with replacing(path) as temporary:
         temporary.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
 
 
