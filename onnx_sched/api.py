@@ -40,6 +40,7 @@ def optimize(
     threads: Sequence[int] = (1, 0),
     time_limit: float = 60.0,
     max_activation: float = 1.25,
+    exact: bool = False,
     plan: Path | str | None = None,
     target: str | None = None,
     progress: Progress | None = None,
@@ -66,6 +67,8 @@ def optimize(
         threads: Numbers of threads at which it must not be slower; 0 is what the runtime takes.
         time_limit: Seconds after which nothing more is measured.
         max_activation: How much larger the peak of activations may get, as a factor.
+        exact: Whether to search for the level function with the fewest launches, too (extra `exact`);
+            half of the time limit is for that.
         plan: A plan file (`Result.save_plan`) to carry out, without measuring.
         target: Device profile to decide by instead of a race ("cuda-a100", ..., or a .toml file).
         progress: Is told what is being done (`onnx_sched.progress.Step`), step by step.
@@ -97,6 +100,7 @@ def optimize(
         threads=tuple(threads),
         time_limit=time_limit,
         max_activation=max_activation,
+        exact=exact,
         plan=Path(plan) if plan is not None else None,
         target=target,
         progress=progress or nobody,

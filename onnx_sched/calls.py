@@ -18,9 +18,9 @@ from onnx_sched.analysis import Analysis, analyse
 from onnx_sched.circuit import Circuit
 from onnx_sched.errors import ModelError, UsageError
 from onnx_sched.graph import every_node
+from onnx_sched.levelling import Skip, best_groups, saved
 from onnx_sched.nodes import DEFAULT_DOMAINS
 from onnx_sched.plan_rows import AGAIN
-from onnx_sched.planner import Skip, best_groups, saved
 
 FEW = 8
 """Up to so many functions are tried one by one: each that hides nothing stays a function."""

@@ -18,13 +18,14 @@ from onnx_sched.calls import opened
 from onnx_sched.circuit import Circuit, Unit, node_label
 from onnx_sched.errors import UsageError
 from onnx_sched.find import reductions, regions
+from onnx_sched.levelling import best_groups
 from onnx_sched.near import Near, nearest
 from onnx_sched.options import BODIES, FUNCTIONS
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.payoff import idle_regions
 from onnx_sched.plan import Group, Plan
-from onnx_sched.planner import Draft, best_groups, modelled_plan, of_region
+from onnx_sched.planner import Draft, modelled_plan, of_region
 from onnx_sched.refusals import is_batched, why
 
 Skip = Callable[[Unit], bool]

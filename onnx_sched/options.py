@@ -13,6 +13,7 @@ from onnx import ModelProto, NodeProto
 
 from onnx_sched.circuit import Circuit, Keep, Unit
 from onnx_sched.errors import UsageError
+from onnx_sched.exact.solver import cp_sat
 from onnx_sched.graph import every_node
 from onnx_sched.passes import rules
 from onnx_sched.progress import Progress, nobody
@@ -45,6 +46,8 @@ class Options:
         assume_finite: A promise that no value is NaN or infinite.
         threads: Numbers of threads at which it must not be slower; 0 is what the runtime takes.
         time_limit: Seconds after which nothing more is measured.
+        exact: Whether to search for the level function with the fewest launches, too; half of the time
+            limit is for that.
         plan: A plan file to carry out instead of deciding.
         target: Device profile to decide by, where the target is not at hand; nothing is raced then.
         max_activation: How much larger the peak of activations may get, as a factor.
@@ -68,9 +71,29 @@ class Options:
     threads: Sequence[int] = (1, 0)
     time_limit: float = 60.0
     max_activation: float = 1.25
+    exact: bool = False
     plan: Path | None = None
     target: str | None = None
     progress: Progress = nobody
+
+    def __post_init__(self) -> None:
+        """See that an exact search can be made, before any work is done.
+
+        Raises:
+            UsageError: If OR-tools is not installed, or a saved plan leaves nothing to search for.
+        """
+        if self.exact and self.plan is not None:
+            raise UsageError(
+                "--plan carries out a saved plan as it is, --exact would search for levels",
+                "Take one of the two flags away: what --exact found is in the plan that it saved.",
+            )
+        if self.exact:
+            cp_sat()
+
+    @property
+    def search(self) -> float | None:
+        """Seconds for an exact search; None if none is asked for."""
+        return self.time_limit / 2 if self.exact else None
 
 
 def check_skips(options: Options, model: ModelProto) -> None:

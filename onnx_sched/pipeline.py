@@ -195,12 +195,13 @@ class _Run:
                 self._deadline,
                 self._options.progress,
             )
-            draft = measured_plan(self._analysis, skip, chooser)
+            draft = measured_plan(self._analysis, skip, chooser, self._options.search)
             self.findings = replace(self.findings, expected=Expected(device, chooser.raced))
         else:
-            draft = modelled_plan(self._analysis, skip, pays)
-        aside = BODIES in self._options.skip_passes
-        inner = {} if aside else planned_bodies(self._analysis, skips, pays)
+            draft = modelled_plan(self._analysis, skip, pays, self._options.search)
+        inner: dict[str, Plan] = {}
+        if BODIES not in self._options.skip_passes:
+            inner = planned_bodies(self._analysis, skips, pays, self._options.search)
         draft = with_bodies(self._analysis, draft, inner)
         self._take(replace(draft, plan=self._with_blocks_told(draft.plan)))
 

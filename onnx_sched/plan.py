@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from onnx_sched.circuit import Unit
 
@@ -94,6 +95,37 @@ class Reduction:
         return self.units[-1].outputs[0]
 
 
+class Launches(NamedTuple):
+    """How many launches a level function leaves if alike units of a level are one; heavy ones count first."""
+
+    heavy: int
+    light: int
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """What an exact search for a level function came to.
+
+    Attributes:
+        before: What the best level function left that is found without it.
+        cost: What the best one known leaves.
+        bound: No level function leaves less.
+        stopped: Why nothing is proven: "time", "clock" or "size"; empty if something is.
+        taken: Whether the plan has its levels: only if they save more units in the end.
+    """
+
+    before: Launches
+    cost: Launches
+    bound: Launches
+    stopped: str = ""
+    taken: bool = False
+
+    @property
+    def proven(self) -> bool:
+        """Whether no level function leaves fewer launches."""
+        return self.cost == self.bound
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All that is decided about a model, or about a body in it.
@@ -106,6 +138,7 @@ class Plan:
             which something is done.
         inlined: Domain and name of the functions whose calls give way to their nodes first.
         cut: Results of products by block-diagonal weights that give way to their blocks then.
+        optimum: What an exact search for the level function came to; None if none was asked for.
     """
 
     groups: tuple[Group, ...] = ()
@@ -114,3 +147,4 @@ class Plan:
     bodies: tuple[tuple[str, Plan], ...] = ()
     inlined: tuple[tuple[str, str], ...] = ()
     cut: tuple[str, ...] = ()
+    optimum: Optimum | None = None

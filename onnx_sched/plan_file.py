@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,10 @@ def to_json(plan: Plan, nonempty: bool) -> str:
 
 
 def _rows(plan: Plan) -> dict[str, Any]:
-    """The groups of one graph, and the values of its sums over lanes, those in between, too."""
+    """The groups of one graph, the values of its sums over lanes, those in between, too, and the search."""
     sums = [o for r in plan.reductions for u in r.units for o in u.outputs if o]
-    return {"groups": [_row(group) for group in plan.groups], "sums": sums}
+    found = {} if plan.optimum is None else {"optimum": asdict(plan.optimum)}
+    return {"groups": [_row(group) for group in plan.groups], "sums": sums, **found}
 
 
 def _row(group: Group) -> dict[str, Any]:
@@ -144,7 +145,7 @@ def _graph_plan(row: dict[str, Any], circuit: Circuit, part: Part, asked: Asked)
     """The groups and sums of one graph."""
     groups = tuple(_group(n, r, circuit, part) for n, r in enumerate(row["groups"]))
     check(circuit, groups, part, asked.skips(circuit))
-    plan = Plan(groups, reductions(circuit, groups))
+    plan = Plan(groups, reductions(circuit, groups), optimum=plan_rows.optimum(row.get("optimum")))
     check_sums(circuit, plan, row.get("sums"), part, asked.unsummed)
     return plan
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_sched.errors import UsageError
+from onnx_sched.plan import Launches, Optimum
 
 AGAIN = "Make a plan for this model with --save-plan."
 
@@ -89,6 +90,21 @@ def _list(value: Any) -> bool:
     return isinstance(value, list)
 
 
+def _launches(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_count, value))
+
+
+def _search(value: Any) -> bool:
+    keys = {"before", "cost", "bound", "stopped", "taken"}
+    return (
+        isinstance(value, dict)
+        and value.keys() == keys
+        and all(_launches(value[key]) for key in ("before", "cost", "bound"))
+        and value["stopped"] in ("", "time", "clock", "size")
+        and isinstance(value["taken"], bool)
+    )
+
+
 Form = Mapping[str, tuple[Test, str]]
 """By key: the test of its value, and what the value must be, in words."""
 
@@ -100,10 +116,12 @@ GROUP: Form = {
     "region": (_count, "a whole number from 0"),
     "segments": (_sizes, "a list of whole numbers from 1"),
 }
+OPTIMUM = (_search, "what --exact came to, as --save-plan writes it")
 BODY: Form = {
     "body": (_text, "text"),
     "groups": (_list, "a list"),
     "sums": (_texts, "a list of names"),
+    "optimum": OPTIMUM,
 }
 REFUSAL: Form = {
     "code": (_code, "a code such as S103"),
@@ -117,10 +135,11 @@ TOP: Form = {
     "nonempty": (lambda value: isinstance(value, bool), "true or false"),
     "cut": (_texts, "a list of names"),
     "inlined": (_pairs, "a list of pairs of a domain and a name"),
+    "optimum": OPTIMUM,
     "bodies": (_list, "a list"),
     "refusals": (_list, "a list"),
 }
-LATER = frozenset({"nonempty", "inlined", "cut", "bodies", "refusals", "sums"})
+LATER = frozenset({"nonempty", "inlined", "cut", "bodies", "refusals", "sums", "optimum"})
 """Keys that may be missing."""
 
 
@@ -145,6 +164,14 @@ def check(data: dict[str, Any], path: Path) -> None:
     for n, row in enumerate(data.get("refusals", ())):
         for what in _faults(row, REFUSAL):
             raise UsageError(f"--plan {path}: refusal {n + 1} {what}", AGAIN)
+
+
+def optimum(row: Mapping[str, Any] | None) -> Optimum | None:
+    """What an exact search came to, as a file has it; None if it has none."""
+    if row is None:
+        return None
+    before, cost, bound = (Launches(*row[key]) for key in ("before", "cost", "bound"))
+    return Optimum(before, cost, bound, row["stopped"], row["taken"])
 
 
 def _check_groups(rows: list[Any], part: Part) -> None:

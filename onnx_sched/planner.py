@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onnx_sched import levels
 from onnx_sched.analysis import Analysis
 from onnx_sched.bodies import Body, bodies
 from onnx_sched.choose import Chooser
-from onnx_sched.circuit import Circuit, Unit
+from onnx_sched.circuit import Circuit
 from onnx_sched.cost import Device
 from onnx_sched.find import Finder, heavy_regions, is_heavy, reductions, regions
+from onnx_sched.levelling import Skip, best_groups, exact_level, saved
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
-from onnx_sched.passes.rules import rule_for
 from onnx_sched.payoff import idle_regions
-from onnx_sched.plan import Group, Plan, Refusal, merged
+from onnx_sched.plan import Group, Optimum, Plan, Refusal, merged
 from onnx_sched.plan_check import cannot
 from onnx_sched.plan_rows import Part
 from onnx_sched.progress import Step
 from onnx_sched.refusals import explain
-from onnx_sched.signature import signature
 from onnx_sched.variants import Modeller
-
-Skip = Callable[[Unit], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,32 +38,45 @@ class Draft:
     bodies: tuple[tuple[Body, Rewritten], ...] = ()
 
 
-def modelled_plan(analysis: Analysis, skip: Skip, device: Device | None) -> Draft:
+def modelled_plan(
+    analysis: Analysis, skip: Skip, device: Device | None, seconds: float | None = None
+) -> Draft:
     """Plan what the cost model says pays on a device, or all that is legal.
 
     Args:
         analysis: The model.
         skip: Which units must stay as they are.
         device: For whom it must pay; None to take all that is legal.
+        seconds: The time limit of an exact search for levels; None for none.
     """
-    level, groups, refusals = legal(analysis, skip)
+    found = sought(analysis, skip, seconds)
+    groups, refusals = found.groups, list(found.refusals)
     if device is not None:
         kept: list[Group] = []
         modeller = Modeller(analysis, device)
         for region in region_numbers(groups):
             members = of_region(groups, region)
-            found, why = modeller.decide(members)
-            kept += found
-            if not found:
+            variant, why = modeller.decide(members)
+            kept += variant
+            if not variant:
                 refusals += refuse(analysis, members, "S303", f"would not pay: {why}")
         groups = regions(kept)
-    rewritten, groups = made(analysis, groups, refusals)
-    return _draft(analysis, skip, level, groups, refusals, rewritten)
+    return _draft(analysis, skip, found, groups, refusals)
 
 
-def measured_plan(analysis: Analysis, skip: Skip, chooser: Chooser) -> Draft:
-    """Plan what a race on the target says is faster, region by region."""
-    level, groups, refusals = legal(analysis, skip)
+def measured_plan(
+    analysis: Analysis, skip: Skip, chooser: Chooser, seconds: float | None = None
+) -> Draft:
+    """Plan what a race on the target says is faster, region by region.
+
+    Args:
+        analysis: The model.
+        skip: Which units must stay as they are.
+        chooser: Who holds the races.
+        seconds: The time limit of an exact search for levels; None for none.
+    """
+    found = sought(analysis, skip, seconds)
+    groups, refusals = found.groups, list(found.refusals)
     kept: list[Group] = []
     numbers = region_numbers(groups)
     for n, region in enumerate(numbers):
@@ -79,8 +88,7 @@ def measured_plan(analysis: Analysis, skip: Skip, chooser: Chooser) -> Draft:
         if not decision.groups:
             code = "S900" if "time limit" in decision.reason else "S303"
             refusals += refuse(analysis, members, code, f"would not pay: {decision.reason}")
-    rewritten, groups = made(analysis, regions(kept), refusals)
-    return _draft(analysis, skip, level, groups, refusals, rewritten)
+    return _draft(analysis, skip, found, regions(kept), refusals)
 
 
 def replayed_plan(analysis: Analysis, plan: Plan, path: Path) -> Draft:
@@ -150,15 +158,21 @@ def without(
 
 
 def planned_bodies(
-    analysis: Analysis, skip: Callable[[Circuit], Skip], device: Device | None
+    analysis: Analysis,
+    skip: Callable[[Circuit], Skip],
+    device: Device | None,
+    seconds: float | None = None,
 ) -> dict[str, Plan]:
     """What to do in the bodies of a model, by label: what the cost model says pays, or all that is legal.
 
-    A body runs as often as it runs: it is never raced by itself, only with the whole model.
+    A body runs as often as it runs: it is never raced by itself, only with the whole model.  All
+    bodies together have the time limit of an exact search.
     """
+    found = bodies(analysis)
+    share = seconds / max(1, len(found)) if seconds is not None else None
     return {
-        b.label: modelled_plan(b.analysis, skip(b.analysis.circuit), device).plan
-        for b in bodies(analysis)
+        b.label: modelled_plan(b.analysis, skip(b.analysis.circuit), device, share).plan
+        for b in found
     }
 
 
@@ -204,35 +218,76 @@ def region_numbers(groups: Sequence[Group]) -> list[int]:
     return sorted({g.region for g in groups})
 
 
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What can be done under the best level function found.
+
+    Attributes:
+        level: By unit: its level.
+        groups: All that can be made.
+        refusals: Why others cannot.
+        optimum: What an exact search came to; None if none was asked for.
+    """
+
+    level: tuple[int, ...]
+    groups: tuple[Group, ...]
+    refusals: tuple[Refusal, ...]
+    optimum: Optimum | None = None
+
+
 def legal(
     analysis: Analysis, skip: Skip
 ) -> tuple[tuple[int, ...], tuple[Group, ...], list[Refusal]]:
     """The level function, all groups that can be made, and why others cannot."""
-    refusals: list[Refusal] = []
+    found = sought(analysis, skip)
+    return found.level, found.groups, list(found.refusals)
+
+
+def sought(analysis: Analysis, skip: Skip, seconds: float | None = None) -> Sought:
+    """The best level function, after an exact search if one is asked for, and what can be done under it.
+
+    The levels of the exact search are taken if what can be made under them saves more.
+    """
     level, groups = best_groups(analysis.circuit, skip)
+    best = _possible(analysis, level, groups)
+    if seconds is None:
+        return best
+    level, optimum = exact_level(analysis.circuit, skip, level, seconds)
+    if level != best.level:
+        other = _possible(analysis, level, Finder(analysis.circuit, level, skip).run())
+        if saved(other.groups) > saved(best.groups):
+            best, optimum = other, replace(optimum, taken=True)
+    return replace(best, optimum=optimum)
+
+
+def _possible(analysis: Analysis, level: tuple[int, ...], groups: tuple[Group, ...]) -> Sought:
+    """The groups of a level function that can be made and are worth a boundary."""
+    refusals: list[Refusal] = []
     rewritten, groups = made(analysis, groups, refusals)
     if rewritten is not None:
         idle = idle_regions(analysis, groups, rewritten)
         groups = regions([g for g in groups if g.region not in idle])
-    return level, groups, refusals
+    return Sought(level, groups, tuple(refusals))
 
 
 def _draft(
     analysis: Analysis,
     skip: Skip,
-    level: Sequence[int],
+    found: Sought,
     groups: tuple[Group, ...],
     refusals: list[Refusal],
-    rewritten: Rewritten | None,
 ) -> Draft:
     """A plan with a reason for every heavy node that is in no group."""
     circuit = analysis.circuit
+    rewritten, groups = made(analysis, groups, refusals)
     refused = {n for r in refusals for n in r.nodes}
-    for refusal in explain(circuit, level, groups, skip):
+    for refusal in explain(circuit, found.level, groups, skip):
         names = tuple(n for n in refusal.nodes if n not in refused)
         if names:
             refusals.append(Refusal(refusal.code, refusal.reason, names))
-    return Draft(Plan(groups, reductions(circuit, groups), merged(refusals)), rewritten)
+    sums = reductions(circuit, groups)
+    plan = Plan(groups, sums, merged(refusals), optimum=found.optimum)
+    return Draft(plan, rewritten)
 
 
 def made(
@@ -257,37 +312,3 @@ def refuse(analysis: Analysis, groups: Sequence[Group], code: str, reason: str) 
     """A refusal of a region: its heavy nodes stand for it; none where it has none."""
     heavy = [u for g in groups if is_heavy(g.units[0]) for u in g.units]
     return [Refusal(code, reason, analysis.circuit.labels(heavy))] if heavy else []
-
-
-def best_groups(circuit: Circuit, skip: Skip) -> tuple[tuple[int, ...], tuple[Group, ...]]:
-    """The level function under which the fewest nodes are left, and its groups."""
-    heavy = [is_heavy(u) for u in circuit.units]
-    best: tuple[tuple[int, ...], tuple[Group, ...]] | None = None
-    signs = _signatures(circuit)
-    first = levels.foata(circuit.preds)
-    others = (levels.heavy_depth(circuit.preds, heavy), levels.agenda(circuit.preds, signs))
-    fewest = levels.launches(first, signs)
-    for level in (first, *(o for o in others if levels.launches(o, signs) < fewest)):
-        groups = Finder(circuit, level, skip).run()
-        if best is None or saved(groups) > saved(best[1]):
-            best = (level, groups)
-    assert best is not None
-    return best
-
-
-def saved(groups: Sequence[Group]) -> tuple[int, int]:
-    """Heavy units and units that groups save."""
-    heavy = sum(g.size - 1 for g in groups if is_heavy(g.units[0]))
-    return heavy, sum(g.size - 1 for g in groups)
-
-
-def _signatures(circuit: Circuit) -> list[Hashable]:
-    """By unit: what it is like; units that nothing can be batched with are like no other."""
-    found: list[Hashable] = []
-    for unit in circuit.units:
-        rule = rule_for(unit)
-        sign = None
-        if rule is not None:
-            sign = signature(unit, circuit, rule.static, rule.optional, rule.spread)
-        found.append(sign if sign is not None else ("alone", unit.number))
-    return found

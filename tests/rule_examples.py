@@ -32,9 +32,10 @@ from onnx import ModelProto, shape_inference
 
 from onnx_sched.circuit import LINEAR
 from onnx_sched.judge.ortlib import ort_errors
+from onnx_sched.levelling import best_groups
 from onnx_sched.passes.assemble import assemble
 from onnx_sched.plan import Group, Refusal
-from onnx_sched.planner import best_groups, made
+from onnx_sched.planner import made
 from onnx_sched.variants import forms
 from onnx_sched.writing import fill_all
 from tests.nets import Array, analysed, feeds, ints, name_nodes, net, numbers

@@ -444,6 +444,20 @@ def test_batched_nodes_are_marked() -> None:
     assert after(analysed(model)).boxes[2].names == ("n2", "a", "b")
 
 
+def test_layout_is_no_batch() -> None:
+    """What replaces one node is no batch; of several that replace Transposes the Transpose is."""
+    model = rewritten([("Relu", '["one"]'), ("Reshape", '["a", "b"]'), ("Transpose", '["a", "b"]')])
+    nodes = [helper.make_node("Transpose", ["x"], [name], name) for name in "ab"]
+    nodes.append(helper.make_node("Concat", ["a", "b"], ["y"], axis=1))
+    found = after(analysed(model), analysed(whole(nodes, "y", []))).boxes
+    assert [(b.label, b.kind, b.lanes) for b in found] == [
+        ("Relu", "op", 1),
+        ("Reshape", "op", 1),
+        ("Transpose", "batched", 2),
+    ]
+    assert [b.names[1:] for b in found] == [("one",), ("a", "b"), ("a", "b")]
+
+
 @pytest.mark.parametrize("note", ["", "[", "7", '{"a": 1}', "[1, 2]", "[" * 100_000, "[]"])
 def test_a_broken_note_marks_nothing(note: str) -> None:
     """A note that is no list of names is somebody else's: the node is drawn as it is."""

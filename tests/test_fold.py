@@ -13,8 +13,8 @@ from onnx import ModelProto
 
 from onnx_sched.circuit import LINEAR
 from onnx_sched.constants import from_array
+from onnx_sched.levelling import best_groups
 from onnx_sched.passes.fold import CENTRED, fold_centres, fold_norms, ones_like
-from onnx_sched.planner import best_groups
 from tests.nets import analysed, ints, name_nodes, net, numbers
 from tests.rule_examples import IR, LANES, carried_out, compare, with_ranks
 

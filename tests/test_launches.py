@@ -151,6 +151,7 @@ def test_an_error_of_cupti_is_a_reason(device: Device, monkeypatch: pytest.Monke
     found = count_kernels(device, CUDA)
     assert found.count is None
     assert "MULTIPLE_SUBSCRIBERS" in found.source
+    assert "pip install" not in found.source  # it is installed, and does not help
 
 
 def test_uneven_runs_are_said_to_be_a_mean(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from onnx_sched.analysis import Analysis
 from onnx_sched.circuit import LINEAR, Unit
 from onnx_sched.cost import device
 from onnx_sched.find import is_heavy, regions
+from onnx_sched.levelling import best_groups, saved
 from onnx_sched.passes.rewrite import MEMBERS
 from onnx_sched.plan import Group, Plan, Refusal
 from onnx_sched.planner import (
-    best_groups,
     least,
     legal,
     made,
@@ -24,7 +24,6 @@ from onnx_sched.planner import (
     of_region,
     refuse,
     region_numbers,
-    saved,
     sites,
     without,
 )

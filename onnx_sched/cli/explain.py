@@ -84,7 +84,7 @@ def explain(
         _show_codes(list(CODES), as_json)
     elif node is None and looks_like_code(target) and not Path(target).exists():
         _show_codes([lookup(target).code], as_json)
-    elif not Path(target).exists():
+    elif node is None and not Path(target).exists():
         raise UsageError(
             f"explain {target}: neither a code nor a file", "`onnx-sched explain` lists the codes."
         )

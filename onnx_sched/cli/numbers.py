@@ -10,7 +10,7 @@ import click
 THREADS = click.IntRange(0, 4096)
 """Threads within a node; 0 is the runtime's choice."""
 
-SEED = click.IntRange(0, 2**63 - 1)
+SEED = click.IntRange(0)
 
 
 class Amount(click.FloatRange):

@@ -130,6 +130,12 @@ def choices(command: F) -> F:
             help="Largest growth of the activations' peak (16 MiB are always allowed).",
         ),
         click.option(
+            "--exact",
+            is_flag=True,
+            help="Also search for the levels with the fewest launches, for half of --time-limit; "
+            "needs OR-tools (pip install 'onnx-sched[exact]').",
+        ),
+        click.option(
             "--plan",
             type=click.Path(path_type=Path),
             help="Carry out a saved plan; nothing is measured.",
@@ -262,6 +268,7 @@ def _options(given: dict[str, Any]) -> Options:
         threads=given["threads"],
         time_limit=given["time_limit"],
         max_activation=given["max_activation"],
+        exact=given["exact"],
         plan=given["plan"],
         target=given["target"],
         progress=talk.progress(),

@@ -12,9 +12,10 @@ from onnx_sched.judge.agree import Agreement
 from onnx_sched.judge.measure import Speedup
 from onnx_sched.judge.profiling import Profile
 from onnx_sched.passes.rewrite import Rewritten
-from onnx_sched.plan import Group
+from onnx_sched.plan import Group, Plan
 from onnx_sched.planner import Draft
-from onnx_sched.report.data import AgreementRow, Change, GroupRow, LatencyRow, Report
+from onnx_sched.report.data import AgreementRow, Change, ExactRow, GroupRow, LatencyRow, Report
+from onnx_sched.report.optimum import sentence
 from onnx_sched.report.region_rows import Expected, numbers, region_rows
 
 
@@ -52,6 +53,7 @@ def build(original: Analysis, analysis: Analysis, draft: Draft, findings: Findin
         findings: What was seen.
     """
     rewritten = draft.rewritten
+    searched = tuple(_searched(draft.plan))
     nodes, depth = len(original.graph.nodes), original.annotation.depth
     dispatches, peak, source = Change(None, None), Change(None, None), "not measured"
     if findings.profiles is not None:
@@ -83,9 +85,17 @@ def build(original: Analysis, analysis: Analysis, draft: Draft, findings: Findin
         peak_source=source,
         seconds=findings.seconds,
         latency=tuple(_latency(c, s) for c, s in findings.raced),
-        notes=findings.notes,
+        notes=(*findings.notes, *map(sentence, searched)),
+        exact=searched,
         regions=region_rows(analysis, draft, findings.expected),
     )
+
+
+def _searched(plan: Plan) -> Iterator[ExactRow]:
+    """What an exact search for levels came to, in the main graph and in bodies where something is done."""
+    for body, part in (("", plan), *plan.bodies):
+        if part.optimum is not None:
+            yield ExactRow(body, part.optimum)
 
 
 def _latency(condition: Condition, speedup: Speedup) -> LatencyRow:

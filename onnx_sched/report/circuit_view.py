@@ -89,8 +89,8 @@ def _units(circuit: Circuit) -> dict[str, int]:
 
 def _ops(circuit: Circuit) -> dict[str, str]:
     """The op of each node, by the node's name."""
-    nodes = circuit.graph.nodes
-    return {node_label(circuit.graph, k): nodes[k].op_type for u in circuit.units for k in u.nodes}
+    graph = circuit.graph
+    return {node_label(graph, k): node.op_type for k, node in enumerate(graph.nodes)}
 
 
 def _picture(analysis: Analysis, title: str, original: Circuit | None) -> Picture:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from onnx_sched.plan import Refusal
+from onnx_sched.plan import Optimum, Refusal
 
 SCHEMA_VERSION = "1"
 
@@ -175,6 +175,27 @@ class RegionRow:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ExactRow:
+    """What an exact search for levels came to, in the main graph (`body` is empty) or in a body."""
+
+    body: str
+    optimum: Optimum
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        found = self.optimum
+        return {
+            "body": self.body,
+            "before": found.before._asdict(),
+            "cost": found.cost._asdict(),
+            "bound": found.bound._asdict(),
+            "proven": found.proven,
+            "stopped": found.stopped,
+            "taken": found.taken,
+        }
+
+
 Verdict = Literal["bitwise", "within_tolerance", "mismatch", "unvalidated"]
 
 
@@ -198,6 +219,7 @@ class Report:
         peak: Peak activation bytes; `peak_source` says who counted.
         seconds: Time that the run took.
         notes: Further things a reader should know.
+        exact: What exact searches for levels came to; empty where none was asked for.
     """
 
     status: Literal["optimized", "unchanged"]
@@ -222,6 +244,7 @@ class Report:
     latency: tuple[LatencyRow, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
     regions: tuple[RegionRow, ...] = ()
+    exact: tuple[ExactRow, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, with the documented keys."""
@@ -252,4 +275,5 @@ class Report:
             "peak_activation_bytes": {**self.peak.to_dict(), "source": self.peak_source},
             "seconds": self.seconds,
             "notes": list(self.notes),
+            "exact": [row.to_dict() for row in self.exact],
         }
