@@ -57,7 +57,9 @@ def main() -> int:
     took = time.monotonic() - begin
     print(f"{len(cases)} models in {took:.0f} s: {dict(counts)}; {len(lost)} with losses")
     if given.json:
-        given.json.write_text(json.dumps({"counts": counts, "lost": lost}, indent=1) + "\n", "utf-8")
+        given.json.write_text(
+            json.dumps({"counts": counts, "lost": lost}, indent=1) + "\n", "utf-8"
+        )
     return int(bool(lost) or not cases)
 
 

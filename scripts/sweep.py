@@ -123,7 +123,9 @@ def crashed(ended: Ended) -> str:
         return f"died of signal {-ended.code}"
     if "Traceback (most recent call last)" in ended.err:
         return ended.err.strip().splitlines()[-1][:300]
-    return "" if ended.code == 0 or "error:" in ended.err.lower() else f"exit {ended.code}, no words"
+    return (
+        "" if ended.code == 0 or "error:" in ended.err.lower() else f"exit {ended.code}, no words"
+    )
 
 
 def sweep(model: Path, choose: str, limits: Limits) -> Row:

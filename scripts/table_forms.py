@@ -157,9 +157,7 @@ class _Hand:
             image = net.op("Relu", image, name=f"{layer}/Relu")
         return image
 
-    def _layer(
-        self, layer: int, width: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def _layer(self, layer: int, width: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Weights [G, K', K'] (out, in) and biases [G, K'] of a layer, padded with zeros."""
         groups, own = self.size.groups, self.size.width
         kernel = np.zeros((groups, width, width), np.float32)

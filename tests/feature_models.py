@@ -66,9 +66,7 @@ def field_paths(root: Descriptor = ModelProto.DESCRIPTOR) -> list[Path]:
     return found
 
 
-def _walk(
-    message: Descriptor, above: Path, path: Path
-) -> Iterator[tuple[Path, FieldDescriptor]]:
+def _walk(message: Descriptor, above: Path, path: Path) -> Iterator[tuple[Path, FieldDescriptor]]:
     for field in message.fields:
         here = (*path, field.name)
         yield here, field
@@ -96,7 +94,10 @@ def set_field(root: Message, path: Sequence[str]) -> Message:
 
 
 def _set_leaf(message: Message, field: FieldDescriptor, path: Sequence[str]) -> None:
-    reads = (field.containing_type.name, field.name) in READS or tuple(path[-2:]) == ("output", "name")
+    reads = (field.containing_type.name, field.name) in READS or tuple(path[-2:]) == (
+        "output",
+        "name",
+    )
     value: Any = _known(path) if reads else _sample(field)
     held = getattr(message, field.name)
     if hasattr(held, "append"):
@@ -222,7 +223,14 @@ ELEMENT_TYPES = {
 def bits(kind: int) -> int:
     """Bits of an element of a type; 0 for strings."""
     name = TensorProto.DataType.Name(kind)
-    special = {"FLOAT": 32, "DOUBLE": 64, "BOOL": 8, "STRING": 0, "COMPLEX64": 64, "COMPLEX128": 128}
+    special = {
+        "FLOAT": 32,
+        "DOUBLE": 64,
+        "BOOL": 8,
+        "STRING": 0,
+        "COMPLEX64": 64,
+        "COMPLEX128": 128,
+    }
     if name in special:
         return special[name]
     digits = name.removeprefix("B").removeprefix("U").removeprefix("INT").removeprefix("FLOAT")

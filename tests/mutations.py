@@ -90,7 +90,9 @@ def _change(rng: random.Random, message: Message, field: FieldDescriptor) -> Non
             del held[:]
             held.extend(kept)
         elif how == "add":
-            held.add() if field.message_type is not None else held.append(_value(rng, field, message))
+            held.add() if field.message_type is not None else held.append(
+                _value(rng, field, message)
+            )
     elif field.message_type is not None:
         if rng.random() < 0.5:
             message.ClearField(field.name)
@@ -111,7 +113,9 @@ def _value(rng: random.Random, field: FieldDescriptor, message: Message) -> Any:
         return text if kind == FieldDescriptor.TYPE_STRING else text.encode()
     if kind in (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE):
         return rng.choice((0.0, -1.0, 1e30, float("nan"), float("inf")))
-    low, high = (-(2**31), 2**31 - 1) if kind == FieldDescriptor.TYPE_INT32 else (-(2**63), 2**63 - 1)
+    low, high = (
+        (-(2**31), 2**31 - 1) if kind == FieldDescriptor.TYPE_INT32 else (-(2**63), 2**63 - 1)
+    )
     if kind == FieldDescriptor.TYPE_UINT64:
         low, high = 0, 2**64 - 1
     return max(low, min(high, rng.choice(NUMBERS)))

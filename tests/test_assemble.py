@@ -276,16 +276,19 @@ def test_weights_that_are_still_needed_stay() -> None:
 def test_what_a_training_step_uses_stays() -> None:
     """Weights that it sets are no constants, values that it reads are still made: the step can be done."""
     before = copied(model("grouped_mlp"))
-    first, *others = (t for t in before.graph.initializer if t.name.endswith("weight"))
+    first, second, *others = (t for t in before.graph.initializer if t.name.endswith("weight"))
     product = next(n for n in before.graph.node if n.op_type == "MatMul").output[0]
     step = before.training_info.add()
-    step.algorithm.node.append(helper.make_node("Shift", [first.name, product, "rate"], ["next"]))
+    step.algorithm.node.append(
+        helper.make_node("Shift", [first.name, second.name, product], ["next"])
+    )
     step.update_binding.add(key=first.name, value="next")
     result = onnx_sched.optimize(before, choose="always", check=False)
     assert result.changed
     after = result.proto
     assert after.training_info == before.training_info
     assert first in after.graph.initializer
+    assert second in after.graph.initializer
     assert not {t.name for t in others} <= {t.name for t in after.graph.initializer}
     made = {o for n in after.graph.node for o in n.output}
     assert product in made

@@ -235,6 +235,9 @@ def test_a_type_that_is_still_to_come_keeps_its_bytes(tmp_path: Path) -> None:
     again = files.read(path)
     (tensor,) = external_tensors(again.model)
     assert files.read_span(files.locate(again, tensor)) == numbers(4, 4).tobytes()
+    set_entry(path, "length", "-1")
+    with pytest.raises(ModelError, match="needs bytes"):
+        files.read(path)
 
 
 def test_data_that_shrinks_after_the_check_is_refused(tmp_path: Path) -> None:

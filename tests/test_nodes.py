@@ -100,6 +100,23 @@ def test_captures_are_in_the_order_of_their_first_reads(graphs: list[GraphProto]
     assert [n for n in found if n not in made] == [n for n in order if n in {*found} - made]
 
 
+def test_captures_of_several_bodies_of_one_node_are_in_order() -> None:
+    """Bodies of a node inside a body are read as they stand: the first one first."""
+
+    def reading(name: str) -> GraphProto:
+        made = helper.make_tensor_value_info(f"{name}_made", 1, None)
+        return helper.make_graph([node("Op", name, made.name)], "b", [], [made])
+
+    inner = helper.make_node("Op", [], ["r"])
+    inner.attribute.append(helper.make_attribute("bodies", [reading("d"), reading("c")]))
+    inner.attribute.append(helper.make_attribute("another", reading("b")))
+    outer = helper.make_graph([inner], "o", [], [helper.make_tensor_value_info("r", 1, None)])
+    holder = helper.make_node("Op", [], ["y"])
+    holder.attribute.append(helper.make_attribute("bodies", [outer, reading("a")]))
+    assert captures(inner) == ("d", "c", "b")
+    assert captures(holder) == ("d", "c", "b", "a")
+
+
 def made_in(graph: GraphProto) -> set[str]:
     made = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     for n in graph.node:

@@ -18,6 +18,8 @@ import onnx_sched
 from onnx_sched import pipeline
 from onnx_sched.errors import UsageError
 from onnx_sched.options import Options
+from onnx_sched.passes.rewrite import GroupRefused, rewrite
+from onnx_sched.plan import Refused
 from onnx_sched.plan_file import to_json
 from tests import test_bodies
 from tests.nets import committed, name_nodes, net, numbers
@@ -97,11 +99,17 @@ CHANGES: dict[str, tuple[Callable[[Data], None], str]] = {
     "a level that is true": (first("level", True), "has level true, which must be"),
     "a region with a fraction": (first("region", 0.5), "has region 0.5, which must be"),
     "segments of nothing": (first("segments", [0, 8]), "has segments [0, 8], which must be"),
-    "segments of a text": (first("segments", "8"), "has segments \"8\", which must be a list"),
-    "segments that do not add up": (first("segments", [3, 3]), "has segments [3, 3], but 11 members"),
+    "segments of a text": (first("segments", "8"), 'has segments "8", which must be a list'),
+    "segments that do not add up": (
+        first("segments", [3, 3]),
+        "has segments [3, 3], but 11 members",
+    ),
     "another form": (first("form", "sideways"), "has form 'sideways', but can only have wide"),
     "a pseudo-form": (first("form", "separate"), "has form 'separate', but can only have"),
-    "a kind that is none": (first("kind", "Linear2"), "group 1 (Linear2 experts.0.0/Gemm:0, ...) was"),
+    "a kind that is none": (
+        first("kind", "Linear2"),
+        "group 1 (Linear2 experts.0.0/Gemm:0, ...) was",
+    ),
     "a group twice": (stolen, "and so does group 1"),
     "levels the wrong way round": (swapped_levels, "waits for group"),
     "no list of bodies": (lambda data: data.update(bodies=3), "has bodies 3, which must be a list"),
@@ -120,9 +128,12 @@ CHANGES: dict[str, tuple[Callable[[Data], None], str]] = {
     ),
     "a refusal with a word for a code": (
         lambda data: data.update(refusals=[{"code": "no", "reason": "so", "nodes": []}]),
-        "refusal 1 has code \"no\", which must be a code such as S103",
+        'refusal 1 has code "no", which must be a code such as S103',
     ),
-    "a sum of nothing": (lambda data: data.update(sums=["q"]), "sums q, which is no sum over the lanes"),
+    "a sum of nothing": (
+        lambda data: data.update(sums=["q"]),
+        "sums q, which is no sum over the lanes",
+    ),
     "sums that are numbers": (lambda data: data.update(sums=[1]), "has sums [1], which must be"),
     "a promise that is text": (lambda data: data.update(nonempty="no"), "must be true or false"),
     "calls that are no pairs": (lambda data: data.update(inlined=["f"]), "has inlined"),
@@ -236,19 +247,14 @@ def test_a_group_of_a_body_that_cannot_be_made_is_not_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What turns out to be impossible only when it is made is an error in a body, as it is outside."""
-    from onnx_sched import planner
-    from onnx_sched.passes.rewrite import GroupRefused
-    from onnx_sched.plan import Refused
-
     model, data = bodies_plan()
-    whole = planner.rewrite
 
     def refusing(circuit: Any, plan: Any, *args: Any) -> Any:
         if plan.groups:
             raise GroupRefused(0, Refused("S201", "because"))
-        return whole(circuit, plan, *args)
+        return rewrite(circuit, plan, *args)
 
-    monkeypatch.setattr(planner, "rewrite", refusing)
+    monkeypatch.setattr("onnx_sched.planner.rewrite", refusing)
     said = error(model, {**data, "groups": []}, tmp_path)
     assert f"group 1 of body {data['bodies'][0]['body']} (" in said
     assert said.endswith("cannot be made: because")
@@ -270,7 +276,9 @@ def mutated(data: Data, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
         case "move":
             row["members"].append(other["members"].pop())
         case "form":
-            row["form"] = draw(st.sampled_from(("stacked", "wide", "conv_t", "grouped_conv", "apart")))
+            row["form"] = draw(
+                st.sampled_from(("stacked", "wide", "conv_t", "grouped_conv", "apart"))
+            )
         case "level":
             row["level"] = draw(st.integers(0, 12))
         case "join":

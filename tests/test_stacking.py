@@ -13,19 +13,23 @@ from hypothesis import strategies as st
 
 from onnx_sched.constants import Array
 from onnx_sched.dims import Dim, Shape, is_static
-from onnx_sched.stacking import (
-    LANE,
-    SPARE,
-    Atom,
-    Bulk,
+from onnx_sched.relayout import (
     Crop,
     Extend,
-    Layout,
     Reshape,
     Squeeze,
     Step,
     Transpose,
     Unsqueeze,
+    reshape_target,
+    steps,
+)
+from onnx_sched.stacking import (
+    LANE,
+    SPARE,
+    Atom,
+    Bulk,
+    Layout,
     aligned,
     at,
     columns,
@@ -39,11 +43,9 @@ from onnx_sched.stacking import (
     plain,
     regrouped,
     renumber,
-    reshape_target,
     rows,
     separate,
     spare_axis,
-    steps,
     without_spare,
 )
 from tests.nets import evaluate, physical

@@ -26,6 +26,7 @@ from onnx_sched.judge.profiling import NodeTime, Profile, profile_session
 from onnx_sched.options import Options
 from onnx_sched.report import tracing
 from onnx_sched.report.lineage import members
+from onnx_sched.report.own_profile import own_profile
 from onnx_sched.report.trace import Ran, Slice, ran, supports, trace
 from onnx_sched.wires import Support
 
@@ -252,6 +253,76 @@ def test_without_the_runtimes_graph() -> None:
     assert {e["tid"] for e in data["traceEvents"] if e["ph"] == "X"} == {0}
 
 
+# -- the runtime's own profile --------------------------------------------------------------------
+
+
+def test_own_profile(recorded: Recorded) -> None:
+    """Beside both models stands one run as the runtime wrote it: every node call, inside the run."""
+    for pid, profile in enumerate(recorded.profiles, 1):
+        mine = [e for e in recorded.trace["traceEvents"] if e["pid"] == pid + 2]
+        title = next(e["args"]["name"] for e in mine if e["name"] == "process_name")
+        assert title == f"{('before', 'after')[pid - 1]}, ONNX Runtime's own profile"
+        whole, *calls = [e for e in mine if e["ph"] == "X"]
+        assert (whole["name"], whole["tid"], whole["ts"]) == ("model_run", 0, 0)
+        assert len(calls) == profile.dispatches
+        assert {e["tid"] for e in calls} == {1}
+        assert all(0 <= e["ts"] and e["ts"] + e["dur"] <= whole["dur"] for e in calls)
+        assert [e["name"].removesuffix("_kernel_time") for e in calls] == [
+            t.name for t in profile.node_times_us
+        ]
+
+
+def row(name: str, begin: int, end: int, cat: str = "Node") -> Event:
+    return {"cat": cat, "name": name, "ts": begin, "dur": end - begin, "args": {"op_name": name}}
+
+
+def test_bodies_stand_below() -> None:
+    """The last of several runs; nodes in the body of a node have a track of their own below it."""
+    rows = [
+        row("early", 1, 2),
+        row("model_run", 0, 10, "Session"),
+        row("a", 21, 22),
+        row("inner", 24, 26),
+        row("inner", 26, 28),
+        row("loop", 23, 29),
+        row("b", 29, 30),
+        row("model_run", 20, 31, "Session"),
+        row("late", 40, 41),
+    ]
+    events = own_profile(rows, 3, "before, ONNX Runtime's own profile")
+    assert [(e["name"], e["tid"], e["ts"]) for e in events if e["ph"] == "X"] == [
+        ("model_run", 0, 0),
+        ("a", 1, 1),
+        ("loop", 1, 3),
+        ("inner", 2, 4),
+        ("inner", 2, 6),
+        ("b", 1, 9),
+    ]
+    never_overlap(events)
+    CHECK.validate({**trace([], None, 0, TOLD), "traceEvents": events})
+    assert own_profile([row("a", 1, 2)], 3, "t") == []
+
+
+CALLS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=8)
+
+
+@given(CALLS)
+def test_own_profiles_never_overlap(calls: list[tuple[int, int]]) -> None:
+    """Calls that lie in each other, as those of one thread do, overlap on no track."""
+    nested: list[tuple[int, int]] = []
+    for begin, length in calls:
+        end = begin + length
+        if end <= 20 and all(
+            end <= b or e <= begin or (b <= begin and end <= e) or (begin <= b and e <= end)
+            for b, e in nested
+        ):
+            nested.append((begin, end))
+    rows = [row("n", *call) for call in nested] + [row("model_run", 0, 20, "Session")]
+    events = own_profile(rows, 3, "t")
+    never_overlap(events)
+    assert sum(e["ph"] == "X" for e in events) == len(rows)
+
+
 def run(*arguments: str | Path) -> Any:
     return CliRunner().invoke(cli, [*map(str, arguments)])
 
@@ -266,18 +337,18 @@ def test_command(tmp_path: Path) -> None:
     data = json.loads(path.read_text("utf-8"))
     CHECK.validate(data)
     assert data["otherData"]["shapes"] == {"x": [3, 16]}
-    assert {e["pid"] for e in data["traceEvents"]} == {1, 2}
+    assert {e["pid"] for e in data["traceEvents"]} == {1, 2, 3, 4}
 
 
 def test_command_unchanged(tmp_path: Path) -> None:
-    """A model that is left as it is has a trace with one process."""
+    """A model that is left as it is has a trace of itself, and the runtime's own profile."""
     path = tmp_path / "t.json"
     model = MODELS / "near_dynamic_dims.onnx"
     result = run("optimize", model, "-o", tmp_path / "out.onnx", "--trace", path)
     assert result.exit_code == 0, result.output
     data = json.loads(path.read_text("utf-8"))
     CHECK.validate(data)
-    assert {e["pid"] for e in data["traceEvents"]} == {1}
+    assert {e["pid"] for e in data["traceEvents"]} == {1, 3}
 
 
 @pytest.mark.parametrize(

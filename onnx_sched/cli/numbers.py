@@ -16,9 +16,7 @@ SEED = click.IntRange(0)
 class Amount(click.FloatRange):
     """A number in a range; `nan`, which lies in none although it is below nothing, is refused."""
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number of a text."""
         number = super().convert(value, param, ctx)
         if math.isnan(number):

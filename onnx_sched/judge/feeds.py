@@ -60,7 +60,9 @@ def make_feeds(model: ModelProto, binding: Binding, seed: int) -> dict[str, Arra
             raise UsageError(f"input {spec.name} has no shape in the model", hint)
         if prod(shapes[spec.name]) > MOST:
             what = f"{'x'.join(map(str, shapes[spec.name]))} is more than random inputs are made of"
-            raise UsageError(f"input {spec.name}: {what}", "Give smaller sizes to --dim or --shape.")
+            raise UsageError(
+                f"input {spec.name}: {what}", "Give smaller sizes to --dim or --shape."
+            )
         rng = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
         feeds[spec.name] = _random(rng, spec, shapes[spec.name], limits.get(spec.name))
     return feeds

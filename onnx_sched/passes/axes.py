@@ -18,7 +18,8 @@ from onnx_sched.constants import Const
 from onnx_sched.passes.elementwise import full
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import Layout, at, compact, effort, lead, renumber, separate, steps
+from onnx_sched.relayout import effort, steps
+from onnx_sched.stacking import Layout, at, compact, lead, renumber, separate
 
 
 def known(unit: Unit, circuit: Circuit) -> str | None:

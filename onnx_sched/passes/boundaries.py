@@ -17,19 +17,8 @@ from dataclasses import dataclass, field
 from onnx_sched.circuit import Circuit
 from onnx_sched.passes.emit import Emitter
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import (
-    LANE,
-    Bulk,
-    Layout,
-    Step,
-    effort,
-    is_packed,
-    lane_axis,
-    lead,
-    packed,
-    plain,
-    steps,
-)
+from onnx_sched.relayout import Step, effort, steps
+from onnx_sched.stacking import LANE, Bulk, Layout, is_packed, lane_axis, lead, packed, plain
 
 Bundle = tuple[str, ...]
 

@@ -13,7 +13,8 @@ from onnx_sched.constants import Const
 from onnx_sched.dims import broadcast
 from onnx_sched.passes.rule import Batch, Rule, Table, lane_alone, meets
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import Bulk, Layout, at, compact, effort, lead, steps
+from onnx_sched.relayout import effort, steps
+from onnx_sched.stacking import Bulk, Layout, at, compact, lead
 
 
 def layouts(batch: Batch, bulk: Bulk) -> list[Layout]:

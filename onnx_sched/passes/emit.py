@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from onnx_sched.constants import Const, from_array
 from onnx_sched.dims import Dim, Shape
-from onnx_sched.stacking import Crop, Extend, Reshape, Shaped, Step, Transpose, Unsqueeze
+from onnx_sched.relayout import Crop, Extend, Reshape, Shaped, Step, Transpose, Unsqueeze
 
 
 @dataclass(slots=True)

@@ -19,7 +19,8 @@ from onnx_sched.dims import Shape, is_static
 from onnx_sched.passes.operands import apart, apiece, choose, factor, one
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import LANE, Layout, lead, steps
+from onnx_sched.relayout import steps
+from onnx_sched.stacking import LANE, Layout, lead
 
 DOTS = "..."
 

@@ -9,19 +9,8 @@ from onnx_sched.passes.axes import place
 from onnx_sched.passes.elementwise import full
 from onnx_sched.passes.rule import Batch, laid_const, lane_alone
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import (
-    LANE,
-    Bulk,
-    Layout,
-    aligned,
-    at,
-    compact,
-    effort,
-    flat,
-    packed,
-    spare_axis,
-    steps,
-)
+from onnx_sched.relayout import effort, steps
+from onnx_sched.stacking import LANE, Bulk, Layout, aligned, at, compact, flat, packed, spare_axis
 
 EXPAND = 8
 """The opset from which on there is Expand."""

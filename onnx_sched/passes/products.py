@@ -19,15 +19,8 @@ from onnx_sched.constants import Const, concat
 from onnx_sched.passes.boundaries import Bundle
 from onnx_sched.passes.rule import Batch, Rule, Table, laid_const
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import (
-    Bulk,
-    Layout,
-    aligned,
-    flat,
-    lead,
-    rows,
-    steps,
-)
+from onnx_sched.relayout import steps
+from onnx_sched.stacking import Bulk, Layout, aligned, flat, lead, rows
 
 
 def check_matmul(unit: Unit, circuit: Circuit) -> str | None:

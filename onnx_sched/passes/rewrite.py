@@ -25,20 +25,8 @@ from onnx_sched.passes.fold import fold_centres, fold_norms
 from onnx_sched.passes.rule import Batch
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.plan import Group, Plan, Reduction, Refused
-from onnx_sched.stacking import (
-    Crop,
-    Layout,
-    Step,
-    Transpose,
-    at,
-    effort,
-    lane_axis,
-    lead,
-    packed,
-    plain,
-    separate,
-    steps,
-)
+from onnx_sched.relayout import Crop, Step, Transpose, effort, steps
+from onnx_sched.stacking import Layout, at, lane_axis, lead, packed, plain, separate
 from onnx_sched.views import openings
 
 MEMBERS = "onnx_sched.members"

@@ -16,7 +16,8 @@ from onnx_sched.dims import product
 from onnx_sched.passes.axes import home, known, place, wrap
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import Bulk, Layout, lead, packed, regrouped, renumber, reshape_target
+from onnx_sched.relayout import reshape_target
+from onnx_sched.stacking import Bulk, Layout, lead, packed, regrouped, renumber
 
 
 def renamed(batch: Batch, axes: Mapping[int, int]) -> None:

@@ -16,7 +16,8 @@ from onnx_sched.passes.norms import apply, check_layer_norm, layer_norm
 from onnx_sched.passes.operands import apiece, choose, has, one, own_consts
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import LANE, Layout, flat, lead, spare_axis, steps
+from onnx_sched.relayout import steps
+from onnx_sched.stacking import LANE, Layout, flat, lead, spare_axis
 
 EPSILON = 1e-12
 """What ONNX Runtime takes where a norm of a sum says nothing."""

@@ -4,7 +4,9 @@ Two processes, "before" and "after"; in each one track per wire of the original'
 same lane stands on the same track in both.  One slice per node, as long as the runtime's profile says;
 slices stand end to end in the order in which the runtime started the nodes, because it runs one after the
 other.  A node on several wires stands on the first of them.  Arrows are values that one node hands to
-another.  `trace_schema.json` beside this file documents every field.
+another.  Two further processes show the runtime's own profiles as they are.
+
+`trace_schema.json` beside this file documents every field.
 """
 
 from __future__ import annotations
@@ -17,11 +19,15 @@ from typing import Any
 
 from onnx import GraphProto, NodeProto
 
-from onnx_sched.judge.profiling import Profile
+from onnx_sched.judge.profiling import Profile, Row
 from onnx_sched.nodes import captures, subgraphs
+from onnx_sched.report.own_profile import own_profile
 from onnx_sched.wires import Support
 
 VERSION = "1"
+
+OWN = 3
+"""The first process that shows the runtime's own profile."""
 
 NO_WIRE = 0
 """The track of nodes that no wire can be told of; wire w is track w + 1."""
@@ -116,7 +122,11 @@ def supports(nodes: Sequence[Ran], own: Callable[[Ran], Support]) -> tuple[Suppo
 
 
 def trace(
-    before: Sequence[Slice], after: Sequence[Slice] | None, wires: int, told: Mapping[str, Any]
+    before: Sequence[Slice],
+    after: Sequence[Slice] | None,
+    wires: int,
+    told: Mapping[str, Any],
+    own: Sequence[Sequence[Row]] = (),
 ) -> dict[str, Any]:
     """The whole trace.
 
@@ -125,6 +135,7 @@ def trace(
         after: The rewritten model; None if there is none.
         wires: Number of wires of the original.
         told: What else a reader should know: model, provider, sizes.
+        own: The runtime's own profiles of both, which stand beside them.
     """
     sides = [("before", before)] + ([("after", after)] if after is not None else [])
     events: list[dict[str, Any]] = []
@@ -134,6 +145,8 @@ def trace(
         events += _slices(pid, slices)
         events += _arrows(pid, slices)
         totals[f"{title}_us"] = fsum(s.ran.microseconds for s in slices)
+    for pid, ((title, _), rows) in enumerate(zip(sides, own, strict=False), OWN):
+        events += own_profile(rows, pid, f"{title}, ONNX Runtime's own profile")
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from onnx_sched import files
 from onnx_sched.analysis import Analysis
 from onnx_sched.circuit import node_label
 from onnx_sched.judge.opening import Setup, open_for
-from onnx_sched.judge.profiling import Profile, profile_session
+from onnx_sched.judge.profiling import Profile, Row, profile_session
 from onnx_sched.judge.provider import select_provider
 from onnx_sched.options import Options
 from onnx_sched.report.lineage import members, successors
@@ -59,7 +60,8 @@ def record(before: Analysis, rewritten: Path | None, options: Options) -> dict[s
         "shapes": {name: list(shape) for name, shape in shapes.items()},
     }
     after = _after(new, graph, before) if new is not None and graph is not None else None
-    return trace(_before(old, graph, before), after, before.annotation.lanes, told)
+    own = [run.rows for run in (old, new) if run is not None]
+    return trace(_before(old, graph, before), after, before.annotation.lanes, told, own)
 
 
 def write(data: Mapping[str, Any], path: Path) -> None:
@@ -68,24 +70,35 @@ def write(data: Mapping[str, Any], path: Path) -> None:
         temporary.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
 
 
-def _run(
-    model: Path, feeds: Mapping[str, Any], setup: Setup, folder: Path
-) -> tuple[Profile, GraphProto | None]:
-    """A profile, and the graph that the runtime made of the model if it gives it away."""
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was seen of a model.
+
+    Attributes:
+        profile: Times of its nodes.
+        graph: What the runtime made of the model; None if it keeps that to itself.
+        rows: The runtime's own profile.
+    """
+
+    profile: Profile
+    graph: GraphProto | None
+    rows: Sequence[Row]
+
+
+def _run(model: Path, feeds: Mapping[str, Any], setup: Setup, folder: Path) -> _Seen:
+    """Run a model under the profiler."""
     folder.mkdir()
     graph_path = folder / "graph.onnx"
     session = open_for(model, setup, profile_prefix=folder / "profile", graph_path=graph_path)
     profile = profile_session(session, feeds)
-    if not graph_path.exists():
-        return profile, None
-    return profile, onnx.load(graph_path, load_external_data=False).graph
+    written = next(folder.glob("profile*.json")).read_text("utf-8", errors="replace")
+    graph = onnx.load(graph_path, load_external_data=False).graph if graph_path.exists() else None
+    return _Seen(profile, graph, json.loads(written, strict=False))
 
 
-def _before(
-    seen: tuple[Profile, GraphProto | None], new: GraphProto | None, before: Analysis
-) -> tuple[Slice, ...]:
+def _before(seen: _Seen, new: GraphProto | None, before: Analysis) -> tuple[Slice, ...]:
     """The original's slices: wires from the annotation, and what became of each node."""
-    nodes = ran(*seen)
+    nodes = ran(seen.profile, seen.graph)
     found = [_place(node, before) for node in nodes]
     wires = supports(nodes, lambda node: _wires(_place(node, before), before))
     became = successors(new.node) if new is not None else {}
@@ -96,11 +109,9 @@ def _before(
     return tuple(slices)
 
 
-def _after(
-    seen: tuple[Profile, GraphProto | None], graph: GraphProto, before: Analysis
-) -> tuple[Slice, ...]:
+def _after(seen: _Seen, graph: GraphProto, before: Analysis) -> tuple[Slice, ...]:
     """The new model's slices: wires of what a node replaced, or of the same node in the original."""
-    nodes = ran(*seen)
+    nodes = ran(seen.profile, seen.graph)
     maker = {o: k for k, node in enumerate(graph.node) for o in node.output if o}
     named = {node.name: k for k, node in enumerate(graph.node) if node.name}
     label = {node_label(before.graph, k): k for k in range(len(before.graph.nodes))}

@@ -1,0 +1,263 @@
+"""Precautions that no other test sees fail: with one of them switched off, a test here goes red.
+
+`scripts/mutate.py` switches them off one at a time.  Each model is small, and what is made of it gives what
+the model gives, ONNX Runtime's own optimizations left off.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+from onnx import ModelProto, NodeProto
+
+from onnx_sched.circuit import LINEAR
+from onnx_sched.find import reductions
+from onnx_sched.passes.empty_batches import exposed
+from onnx_sched.passes.rules import rule_for
+from onnx_sched.planner import best_groups
+from tests.nets import analysed, feeds, ints, name_nodes, net, numbers
+from tests.rule_examples import Outcome, Runs, carried_out, compare, with_ranks
+
+MAPS = "p0, p1 = Split<axis=1>(x) a0 = MatMul(p0, w0) a1 = MatMul(p1, w1) "
+"""Two lanes of shape [N, 4]."""
+
+WEIGHTS: Mapping[str, ArrayLike] = {
+    **{f"w{k}": numbers(4, 4, seed=k) for k in range(2)},
+    **{f"u{k}": numbers(4, 3, seed=10 + k) for k in range(2)},
+    **{f"g{k}": np.abs(numbers(4, seed=20 + k)) + np.float32(0.5) for k in range(2)},
+    **{f"h{k}": numbers(4, seed=30 + k) for k in range(2)},
+}
+
+
+def build(
+    body: str,
+    outputs: str,
+    inputs: str = "float[N,8] x",
+    weights: Mapping[str, ArrayLike] | None = None,
+    opset: int = 17,
+) -> ModelProto:
+    """A model with the weights that its body reads, its nodes named after what they make."""
+    given = {**WEIGHTS, **(weights or {})}
+    read = {n: v for n, v in given.items() if any(f"{a}{n}{b}" in body for a in "( " for b in ",)")}
+    declared = ", ".join(f"float[] {name}" for name in outputs.split())
+    text = f"({inputs}) => ({declared}) {{ {body} }}"
+    return with_ranks(name_nodes(net(text, read, opset=opset)))
+
+
+def grouped(outcome: Outcome) -> list[tuple[str, int]]:
+    """Kind and size of all groups."""
+    return [(g.kind, g.size) for g in outcome.groups]
+
+
+# -- units that look alike -------------------------------------------------------------------------------
+
+LOOKUPS = "y0 = Gather(t0, i) y1 = Gather(t1, j)"
+TABLES = {"t0": numbers(3, 4), "t1": numbers(3, 4, seed=1)}
+KERNEL = {"k0": numbers(4, 2, 3), "k1": numbers(4, 2, 3, seed=1), "k2": numbers(4, 2, 1)}
+
+APART: dict[str, tuple[str, str, Mapping[str, ArrayLike]]] = {
+    "lookups by indices of other types": (LOOKUPS, "int64[N] i, int32[N] j", TABLES),
+    "images of other sizes, results of one": (
+        "y0 = Conv<strides=[2]>(x, k0) y1 = Conv<strides=[2]>(z, k1)",
+        "float[N,2,7] x, float[N,2,8] z",
+        KERNEL,
+    ),
+    "kernels of other sizes, results of one": (
+        'y0 = Conv<auto_pad="SAME_UPPER">(x, k0) y1 = Conv<auto_pad="SAME_UPPER">(z, k2)',
+        "float[N,2,7] x, float[N,2,7] z",
+        KERNEL,
+    ),
+    "kernels of other sizes on one image": (
+        'y0 = Conv<auto_pad="SAME_UPPER">(x, k0) y1 = Conv<auto_pad="SAME_UPPER">(x, k2)',
+        "float[N,2,7] x",
+        KERNEL,
+    ),
+    "other strides on one image": (
+        "y0 = Conv<pads=[1,1]>(x, k0) y1 = Conv<strides=[2]>(x, k1)",
+        "float[N,2,7] x",
+        KERNEL,
+    ),
+    "groups of several filters on one image": (
+        "y0 = Conv<group=2>(x, k0) y1 = Conv<group=2>(x, k1)",
+        "float[N,4,7] x",
+        KERNEL,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", APART)
+def test_units_that_look_alike_stay_apart(what: str) -> None:
+    """Heavy ops of one attribute list, or of one result, that are not the same computation."""
+    body, inputs, weights = APART[what]
+    model = build(body, "y0 y1", inputs, weights)
+    outcome = carried_out(model)
+    assert grouped(outcome) == []
+    assert compare(model, outcome.model, {"N": 3}) == 1
+
+
+SEQUENCES = "t0 = Transpose<perm=[1,0,2]>(s0) t1 = Transpose<perm=[1,0,2]>(s1) "
+RECURRENT = {
+    "W": numbers(1, 12, 4),
+    "R": numbers(1, 12, 3),
+    "B0": numbers(1, 24),
+    "B1": numbers(1, 24, seed=1),
+    "P0": numbers(1, 9),
+    "P1": numbers(1, 9, seed=1),
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "size"),
+    [
+        ("t0, W, R, B0", "t1, W, R, B0", 2),
+        ("t0, W, R, B0", "t1, W, R, B1", 0),
+        ("t0, W, R, , , , , P0", "t1, W, R, , , , , P0", 2),
+        ("t0, W, R, , , , , P0", "t1, W, R, , , , , P1", 0),
+    ],
+)
+def test_recurrences_share_all_that_they_learned(first: str, second: str, size: int) -> None:
+    """One batch of two sequences: not where biases or peepholes differ, for a node has one of each."""
+    lstm = "y{}, h{}, c{} = LSTM<hidden_size=3>({}) "
+    body = SEQUENCES + lstm.format(0, 8, 0, first) + lstm.format(1, 9, 1, second)
+    model = build(body, "y0 y1", "float[N,5,4] s0, float[N,5,4] s1", RECURRENT)
+    outcome = carried_out(model)
+    assert [n for kind, n in grouped(outcome) if kind == "LSTM"] == [size] * bool(size)
+    assert compare(model, outcome.model, {"N": 2}) == 1
+
+
+def test_quantised_lanes_have_one_scale_and_other_zero_points() -> None:
+    """Equal scales alone do not make one QuantizeLinear of a whole tensor."""
+    body = MAPS + "q0 = QuantizeLinear(a0, s, z0) q1 = QuantizeLinear(a1, s, z1) "
+    body += "y0 = DequantizeLinear(q0, s, z0) y1 = DequantizeLinear(q1, s, z1)"
+    weights = {"s": np.float32(0.1), "z0": np.int8(1), "z1": np.int8(-9)}
+    model = build(body, "y0 y1", weights=weights)
+    outcome = carried_out(model)
+    assert ("QuantizeLinear", 2) in grouped(outcome)
+    assert compare(model, outcome.model, {"N": 3}, tolerance=0.11) == 1
+    got = Runs(outcome.model)(feeds(model, N=200))
+    want = Runs(model)(feeds(model, N=200))
+    assert sum(int((got[n] != want[n]).sum()) for n in want) <= 8  # numbers that fall on a border
+
+
+def test_one_value_takes_no_slopes_of_its_own() -> None:
+    """Slopes broadcast to a value, never a value to slopes: PRelu of one value stays for each lane."""
+    body = "b0 = PRelu(x, h0) b1 = PRelu(x, h1) y0 = MatMul(b0, u0) y1 = MatMul(b1, u1)"
+    model = build(body, "y0 y1", "float[N,4] x")
+    outcome = carried_out(model)
+    assert grouped(outcome) == [(LINEAR, 2)]
+    assert compare(model, outcome.model, {"N": 3}) == 1
+
+
+def test_doubles_have_no_convolution() -> None:
+    """A form that the runtime has no kernel for is refused, and the maps stay what they are."""
+    weights = {f"w{k}": numbers(4, 4, seed=k, dtype=np.float64) for k in range(2)}
+    model = build(
+        MAPS + "y0 = Cast<to=1>(a0) y1 = Cast<to=1>(a1)", "y0 y1", "double[N,8] x", weights
+    )
+    for form in ("conv_t", "grouped_conv"):
+        outcome = carried_out(model, form)
+        assert {r.code for r in outcome.refusals} == {"S104"}
+        assert compare(model, outcome.model, {"N": 3}) == 1
+
+
+# -- what others see -------------------------------------------------------------------------------------
+
+NORMS = "n0 = LayerNormalization(a0, g0, h0) n1 = LayerNormalization(a1, g1, h1) "
+
+
+def test_a_norm_that_a_body_reads_keeps_its_scale() -> None:
+    """A body is a reader like another: what it reads is the norm with its scale, not without."""
+    body = MAPS + NORMS + "y0 = MatMul(n0, u0) y1 = MatMul(n1, u1) "
+    body += "y2 = If (c) <then_branch = t () => (float[N,4] u) { u = Neg(n1) }, "
+    body += "else_branch = e () => (float[N,4] v) { v = Exp(n1) }>"
+    model = build(body, "y0 y1 y2", "float[N,8] x, bool c")
+    outcome = carried_out(model)
+    assert ("LayerNormalization", 2) in grouped(outcome)
+    assert compare(model, outcome.model, {"N": 3}) == 1
+
+
+def test_a_scale_moves_only_into_maps_that_are_made_anew() -> None:
+    """Maps of other widths are in no group: they multiply the norm as it is."""
+    body = MAPS + NORMS + "y0 = MatMul(n0, u0) y1 = MatMul(n1, v)"
+    model = build(body, "y0 y1", weights={"v": numbers(4, 5)})
+    outcome = carried_out(model)
+    assert grouped(outcome) == [(LINEAR, 2), ("LayerNormalization", 2)]
+    assert compare(model, outcome.model, {"N": 3}) == 1
+
+
+def test_a_norm_in_training_is_refused() -> None:
+    """Training is said by an attribute, also where no running mean is read."""
+    model = build(
+        "y = BatchNormalization<training_mode=1>(x, g0, h0, h1, g1)", "y", "float[N,4] x", opset=15
+    )
+    circuit = analysed(model).circuit
+    (unit,) = circuit.units
+    rule = rule_for(unit)
+    assert rule is not None
+    assert rule.check(unit, circuit) == "it is in training mode"
+
+
+def test_bytes_are_not_added_up_over_lanes() -> None:
+    """Runtimes reduce no bytes: an Add of such lanes stays an Add."""
+    body = MAPS + "{0} y = Add(q0, q1)"
+    for kind, found in ((2, 0), (3, 0), (6, 1), (7, 1)):
+        casts = f"q0 = Cast<to={kind}>(a0) q1 = Cast<to={kind}>(a1)"
+        model = net(
+            f"(float[N,8] x) => (float[] y) {{ {body.format(casts)} }}",
+            {n: WEIGHTS[n] for n in ("w0", "w1")},
+        )
+        circuit = analysed(model).circuit
+        _, groups = best_groups(circuit, lambda unit: False)
+        assert [(g.kind, g.size) for g in groups] == [(LINEAR, 2), ("Cast", 2)]
+        assert len(reductions(circuit, groups)) == found
+
+
+# -- sizes known only at run time ------------------------------------------------------------------------
+
+
+def test_a_size_that_only_the_runtime_knows_is_not_expanded_to() -> None:
+    """Lanes of one row each, repeated as often as another input is long: every lane still is."""
+    body = MAPS + (
+        "r0 = Unsqueeze(a0, one) r1 = Unsqueeze(a1, one) s = Shape(z) l = Gather(s, one) "
+        "to = Concat<axis=0>(one, l, one) e0 = Expand(r0, to) e1 = Expand(r1, to) "
+        "y0 = Relu(e0) y1 = Relu(e1)"
+    )
+    model = build(body, "y0 y1", "float[N,8] x, float[N,S] z", {"one": ints(1)})
+    outcome = carried_out(model)
+    assert (LINEAR, 2) in grouped(outcome)
+    assert compare(model, outcome.model, {"N": 2, "S": 3}, {"N": 2, "S": 1}) == 2
+
+
+RUN = """
+import sys, numpy, onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+print([a.shape for a in session.run(None, {"x": numpy.zeros((0, 8), numpy.float32)})])
+"""
+
+
+@pytest.mark.parametrize("between", ["", "b0 = Relu(a0) b1 = Relu(a1) "])
+def test_an_empty_batch_runs_with_all_optimizations(between: str, tmp_path: Path) -> None:
+    """No Transpose of batch axes is left where the runtime takes it into a product: it dies of that."""
+    last = "b" if between else "a"
+    body = f"p0, p1 = Split<axis=1>(x) {between.replace('a', 'p')}"
+    last = "b" if between else "p"
+    body += f"y0 = MatMul({last}0, w0) y1 = MatMul({last}1, w1)"
+    model = build(body, "y0 y1")
+    old = {node.name for node in model.graph.node}
+
+    def is_new(node: NodeProto) -> bool:
+        return node.name not in old
+
+    careful, daring = carried_out(model).model, carried_out(model, nonempty=True).model
+    assert exposed(daring.graph.node, is_new)
+    assert not exposed(careful.graph.node, is_new)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(careful.SerializeToString())
+    ran = subprocess.run([sys.executable, "-c", RUN, str(path)], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "[(0, 4), (0, 4)]\n")
