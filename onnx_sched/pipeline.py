@@ -33,11 +33,11 @@ from onnx_sched.planner import (
     measured_plan,
     modelled_plan,
     planned_bodies,
-    replayed_plan,
     with_bodies,
     without,
 )
 from onnx_sched.progress import Step
+from onnx_sched.replay import replayed_plan
 from onnx_sched.report.build import Findings, build
 from onnx_sched.report.region_rows import Expected
 from onnx_sched.result import Result
@@ -181,7 +181,7 @@ class _Run:
             plan = plan_file.to_plan(replayed, self._analysis, path, asked)
             self._take(replayed_plan(self._analysis, plan, path))
             return
-        wanted = self._options.choose
+        wanted, search = self._options.choose, self._options.search
         pays = device if wanted != "always" else None
         if wanted != "always" and (wanted == "model" or target is not None):
             self.note(f"decided by the profile {device.name}: estimated, not measured")
@@ -195,13 +195,12 @@ class _Run:
                 self._deadline,
                 self._options.progress,
             )
-            draft = measured_plan(self._analysis, skip, chooser, self._options.search)
+            draft = measured_plan(self._analysis, skip, chooser, search)
             self.findings = replace(self.findings, expected=Expected(device, chooser.raced))
         else:
-            draft = modelled_plan(self._analysis, skip, pays, self._options.search)
-        inner: dict[str, Plan] = {}
-        if BODIES not in self._options.skip_passes:
-            inner = planned_bodies(self._analysis, skips, pays, self._options.search)
+            draft = modelled_plan(self._analysis, skip, pays, search)
+        aside = BODIES in self._options.skip_passes
+        inner = {} if aside else planned_bodies(self._analysis, skips, pays, search)
         draft = with_bodies(self._analysis, draft, inner)
         self._take(replace(draft, plan=self._with_blocks_told(draft.plan)))
 

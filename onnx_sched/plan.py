@@ -111,7 +111,7 @@ class Optimum:
         cost: What the best one known leaves.
         bound: No level function leaves less.
         stopped: Why nothing is proven: "time", "clock" or "size"; empty if something is.
-        taken: Whether the plan has its levels: only if they save more units in the end.
+        taken: Whether the plan has its levels: only if they save more units, and leave no more nodes.
     """
 
     before: Launches

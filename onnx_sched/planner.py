@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from onnx_sched.analysis import Analysis
 from onnx_sched.bodies import Body, bodies
@@ -16,8 +15,6 @@ from onnx_sched.levelling import Skip, best_groups, exact_level, saved
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.payoff import idle_regions
 from onnx_sched.plan import Group, Optimum, Plan, Refusal, merged
-from onnx_sched.plan_check import cannot
-from onnx_sched.plan_rows import Part
 from onnx_sched.progress import Step
 from onnx_sched.refusals import explain
 from onnx_sched.variants import Modeller
@@ -89,34 +86,6 @@ def measured_plan(
             code = "S900" if "time limit" in decision.reason else "S303"
             refusals += refuse(analysis, members, code, f"would not pay: {decision.reason}")
     return _draft(analysis, skip, found, regions(kept), refusals)
-
-
-def replayed_plan(analysis: Analysis, plan: Plan, path: Path) -> Draft:
-    """The graph that a plan from a file makes.
-
-    Raises:
-        UsageError: If the plan cannot be carried out on this model.
-    """
-    inner = {b.label: b.analysis for b in bodies(analysis)} if plan.bodies else {}
-    for label, body in plan.bodies:
-        _as_planned(inner[label], body, Part(path, label))
-    rewritten = _as_planned(analysis, plan, Part(path))
-    return with_bodies(analysis, Draft(replace(plan, bodies=()), rewritten), dict(plan.bodies))
-
-
-def _as_planned(analysis: Analysis, plan: Plan, part: Part) -> Rewritten | None:
-    """Rewrite with every group of a file; None if there is none.
-
-    Raises:
-        UsageError: If one cannot be made.
-    """
-    circuit = analysis.circuit
-    if not plan.groups:
-        return None
-    try:
-        return rewrite(circuit, plan, analysis.names, analysis.known)
-    except GroupRefused as error:
-        raise cannot(circuit, plan.groups, part, error.group, error.refused.reason) from None
 
 
 Site = tuple[str, int]
@@ -246,7 +215,8 @@ def legal(
 def sought(analysis: Analysis, skip: Skip, seconds: float | None = None) -> Sought:
     """The best level function, after an exact search if one is asked for, and what can be done under it.
 
-    The levels of the exact search are taken if what can be made under them saves more.
+    The levels of the exact search are taken if what can be made under them saves more units, and the
+    nodes that bring lanes together for that do not make the graph larger.
     """
     level, groups = best_groups(analysis.circuit, skip)
     best = _possible(analysis, level, groups)
@@ -255,7 +225,8 @@ def sought(analysis: Analysis, skip: Skip, seconds: float | None = None) -> Soug
     level, optimum = exact_level(analysis.circuit, skip, level, seconds)
     if level != best.level:
         other = _possible(analysis, level, Finder(analysis.circuit, level, skip).run())
-        if saved(other.groups) > saved(best.groups):
+        more = saved(other.groups) > saved(best.groups)
+        if more and _nodes_left(analysis, other) <= _nodes_left(analysis, best):
             best, optimum = other, replace(optimum, taken=True)
     return replace(best, optimum=optimum)
 
@@ -268,6 +239,12 @@ def _possible(analysis: Analysis, level: tuple[int, ...], groups: tuple[Group, .
         idle = idle_regions(analysis, groups, rewritten)
         groups = regions([g for g in groups if g.region not in idle])
     return Sought(level, groups, tuple(refusals))
+
+
+def _nodes_left(analysis: Analysis, found: Sought) -> int:
+    """How many nodes there are if all groups are made."""
+    rewritten, _ = made(analysis, found.groups, [])
+    return len(rewritten.nodes if rewritten is not None else analysis.graph.nodes)
 
 
 def _draft(

@@ -31,10 +31,6 @@ FIELDS = {
 }
 """Where an attribute of one value keeps it; lists may be empty."""
 
-DEEPEST = 60
-"""Bodies within bodies; what reads them again may not go deeper than protobuf itself (100 messages)."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Scope:
     """A graph or function to look at, and the names that can be read in it.
@@ -44,7 +40,6 @@ class _Scope:
         known: Names known around it.
         opsets: Version by domain.
         place: What messages call it; empty for the main graph.
-        depth: Bodies around it.
         function: Whether attributes may refer to those of a call.
     """
 
@@ -52,7 +47,6 @@ class _Scope:
     known: frozenset[str] | set[str]
     opsets: dict[str, int]
     place: str
-    depth: int
     function: bool
 
 
@@ -62,7 +56,7 @@ def faults(model: ModelProto) -> Iterator[str]:
         yield f"its IR version is {model.ir_version}"
     yield from _bad_imports(model.opset_import)
     opsets = _opsets(model.opset_import)
-    todo = [_Scope(model.graph, frozenset(), opsets, "", 0, False)]
+    todo = [_Scope(model.graph, frozenset(), opsets, "", False)]
     seen = Counter((f.domain, f.name, f.overload) for f in model.functions)
     for function in model.functions:
         yield from _bad_imports(function.opset_import)
@@ -70,7 +64,7 @@ def faults(model: ModelProto) -> Iterator[str]:
         if seen[function.domain, function.name, function.overload] > 1:
             yield f"function {name} is there twice"
         own = _opsets(function.opset_import)
-        todo.append(_Scope(function, frozenset(), own, f"function {name}: ", 0, True))
+        todo.append(_Scope(function, frozenset(), own, f"function {name}: ", True))
     while todo:
         yield from _look(todo.pop(), todo)
 
@@ -117,12 +111,9 @@ def _look(scope: _Scope, todo: list[_Scope]) -> Iterator[str]:
             yield f"{scope.place}{_called(node)} {fault}"
             return
         for graph in subgraphs(node) if node.attribute else ():
-            if scope.depth == DEEPEST:
-                yield f"{scope.place}{_called(node)} is {DEEPEST} bodies deep"
-                return
             place = f"{scope.place}{_called(node)}: "
             place = place if len(place) < 200 else f"...{place[-200:]}"
-            inner = _Scope(graph, known, scope.opsets, place, scope.depth + 1, scope.function)
+            inner = _Scope(graph, known, scope.opsets, place, scope.function)
             todo.append(inner)
     outputs = part.output if isinstance(part, FunctionProto) else [v.name for v in part.output]
     for name in outputs:

@@ -44,8 +44,6 @@ def replacing_all(targets: Sequence[Path]) -> Iterator[list[Path]]:
         for target in targets:
             if target.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            if is_special(target):
-                raise OSError(errno.EINVAL, SPECIAL)
             made.append(_temporary(target))
         yield made
         for temporary in made:
@@ -62,6 +60,8 @@ def replacing_all(targets: Sequence[Path]) -> Iterator[list[Path]]:
 
 def _temporary(target: Path) -> Path:
     """An empty file beside `target`; of a long name it has the beginning only."""
+    if is_special(target):
+        raise OSError(errno.EINVAL, SPECIAL)
     name = target.name[:64]
     handle, path = tempfile.mkstemp(dir=target.parent, prefix=f".{name}.", suffix=".tmp")
     os.close(handle)

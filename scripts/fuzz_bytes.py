@@ -50,7 +50,6 @@ class Setting:
     check: bool
     seconds: float
     memory: int
-    keep: Path | None
 
 
 def corpus() -> list[bytes]:
@@ -162,7 +161,7 @@ def main() -> int:
     parser.add_argument("--memory", type=float, default=4.0, help="GiB of address space")
     parser.add_argument("--keep", type=Path, help="where inputs that made faults are written")
     given = parser.parse_args()
-    setting = Setting(given.check, given.time, int(given.memory * 2**30), given.keep)
+    setting = Setting(given.check, given.time, int(given.memory * 2**30))
     begin, models = time.monotonic(), corpus()
     seeds = range(given.seed, given.seed + given.count)
     size = max(1, min(500, -(-given.count // given.jobs)))

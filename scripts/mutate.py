@@ -231,9 +231,12 @@ def each(jobs: Sequence[Job], free: queue.Queue[Path]) -> Iterator[Outcome]:
         finally:
             free.put(folder)
 
-    with ThreadPoolExecutor(free.qsize()) as pool:
+    pool = ThreadPoolExecutor(free.qsize())
+    try:
         for done in as_completed([pool.submit(do, job) for job in jobs]):
             yield done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def tests_of(mutants: Sequence[Mutant]) -> list[str]:
@@ -257,7 +260,10 @@ def check(
         ]
         failed = [o for o in each(plain, free) if o.status != "survived"]
         if failed:
-            raise RuntimeError(f"fails without any mutant: {failed[0].name}: {failed[0].reason}")
+            first = failed[0]
+            raise RuntimeError(
+                f"fails without any mutant: {first.by or first.name}: {first.reason}"
+            )
         found: dict[str, Outcome] = {}
         work: list[Job] = [
             lambda folder, mutant=mutant: tried(mutant, folder, limit)  # type: ignore[misc]

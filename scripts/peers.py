@@ -233,7 +233,7 @@ def _module(path: Path, size: Size) -> Any:
                 for group in range(size.groups):
                     place = layer * size.groups + group
                     lane = self.norms[place](self.linears[place](lanes[group]))
-                    lanes[group] = torch.relu(lane)
+                    lanes[group] = nn.functional.relu(lane)
             joined: torch.Tensor = torch.cat(lanes, dim=1)
             return joined
 

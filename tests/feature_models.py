@@ -58,8 +58,8 @@ def field_paths(root: Descriptor = ModelProto.DESCRIPTOR) -> list[Path]:
         key = (path[:2], field.containing_type.full_name, field.name)
         if path in SET or (path[-1] in ("data_type", "type") and not field.message_type):
             continue
-        if path[-1] == "ref_attr_name" and path[0] == "graph":
-            continue  # only a function's nodes may have one
+        if "segment" in path or (path[-1] == "ref_attr_name" and path[0] == "graph"):
+            continue  # refused: nothing reads segments, and only functions have attributes
         if len(path) <= DEPTH or key not in seen:
             found.append(path)
         seen.add(key)

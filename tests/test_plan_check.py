@@ -254,7 +254,7 @@ def test_a_group_of_a_body_that_cannot_be_made_is_not_left_out(
             raise GroupRefused(0, Refused("S201", "because"))
         return rewrite(circuit, plan, *args)
 
-    monkeypatch.setattr("onnx_sched.planner.rewrite", refusing)
+    monkeypatch.setattr("onnx_sched.replay.rewrite", refusing)
     said = error(model, {**data, "groups": []}, tmp_path)
     assert f"group 1 of body {data['bodies'][0]['body']} (" in said
     assert said.endswith("cannot be made: because")
@@ -302,9 +302,12 @@ def test_a_changed_plan_is_refused_or_right(tmp_path: Path, data: st.DataObject)
         if not all(group["members"] for group in plan["groups"]):
             break
     model = committed(name)
+    said, result = "", None
     try:
-        made = carried_out(model, plan, tmp_path).proto
+        result = carried_out(model, plan, tmp_path)
     except UsageError as refused:
-        assert "plan.json: group" in str(refused)
+        said = str(refused)
+    if result is None:
+        assert "plan.json: group" in said
     else:
-        assert compare(model, made, dict.fromkeys(("N", "batch", "batch_size", "M"), 3))
+        assert compare(model, result.proto, dict.fromkeys(("N", "batch"), 3))

@@ -24,6 +24,7 @@ from onnx_sched.passes.empty_batches import barriers, exposed
 from onnx_sched.passes.fold import fold_centres, fold_norms
 from onnx_sched.passes.rule import Batch
 from onnx_sched.passes.rules import rule_for
+from onnx_sched.passes.worklist import Item, Worklist, lanes_of
 from onnx_sched.plan import Group, Plan, Reduction, Refused
 from onnx_sched.relayout import Crop, Step, Transpose, effort, steps
 from onnx_sched.stacking import Layout, at, lane_axis, lead, packed, plain, separate
@@ -66,18 +67,6 @@ class Rewritten:
     fresh: dict[str, Const]
 
 
-@dataclass(slots=True)
-class _Item:
-    """Something to emit: a kept node, a group, or a reduction."""
-
-    place: int
-    node: int | None = None
-    group: Group | None = None
-    reduction: Reduction | None = None
-    closing: list[Piece] | None = None
-    needs: set[int] = field(default_factory=set)
-
-
 def rewrite(circuit: Circuit, plan: Plan, taken: set[str], known: dict[object, str]) -> Rewritten:
     """Make the nodes that a plan asks for.
 
@@ -114,25 +103,21 @@ class _Rewrite:
         for bundle, layout, source in openings(circuit):
             self._homes.add_view(View(bundle, layout, source))
         self._gone = {k for g in plan.groups for u in g.units for k in u.nodes}
-        self._sums = {r.output: r for r in plan.reductions}
         self._gone |= {k for r in plan.reductions for u in r.units for k in u.nodes}
-        self._wanted: set[str] = set()
-        self._items: list[_Item] = []
-        self._item_of: dict[str, int] = {}
+        self._work = Worklist(circuit, self._plan, self._homes, self._gone)
 
     def run(self) -> Rewritten:
-        """Decide what is needed, order it, and make it."""
-        self._collect()
+        """Make what is needed, in order."""
         asked = {
             lanes
             for group in self._plan.groups
             for k in range(len(group.units[0].operands))
-            if (lanes := self._batch_lanes(group, k)) is not None
+            if (lanes := lanes_of(group, k)) is not None
         }
-        store = Store(self._circuit, self._emit, self._homes, self._wanted, asked)
+        store = Store(self._circuit, self._emit, self._homes, self._work.wanted, asked)
         made: list[Made] = []
-        for n in self._order():
-            item = self._items[n]
+        for n in self._work.order():
+            item = self._work.items[n]
             begin = len(self._emit.nodes)
             try:
                 self._make(item, store)
@@ -167,7 +152,7 @@ class _Rewrite:
             for proto in (split.get(m.proto.output[0]) if id(m.proto) in new else None) or (m.proto,)
         ]
 
-    def _sign(self, item: _Item, served: Group | None, node: NodeProto) -> None:
+    def _sign(self, item: Item, served: Group | None, node: NodeProto) -> None:
         """Note on a new node what it stands for: an optimised model tells where it comes from."""
         replaced: list[int] = []
         if item.reduction is not None:
@@ -179,7 +164,7 @@ class _Rewrite:
         members = [node_label(self._graph, k) for k in replaced]
         node.metadata_props.add(key=MEMBERS, value=json.dumps(members, ensure_ascii=False))
 
-    def _blame(self, item: _Item) -> Group | None:
+    def _blame(self, item: Item) -> Group | None:
         """The group whose lanes an item brings out."""
         names: Sequence[str] = ()
         if item.reduction is not None:
@@ -191,193 +176,9 @@ class _Rewrite:
             names += self._graph.nodes[item.node].output
         return next((self._group_of[n] for n in names if n in self._group_of), None)
 
-    # -- what is needed, from the outputs backwards ---------------------------------------------
-
-    def _collect(self) -> None:
-        needed: set[str] = set(self._graph.outputs)
-        first_of = {id(g): min(u.nodes[0] for u in g.units) for g in self._plan.groups}
-        ends = {max(u.nodes[-1] for u in g.units): g for g in self._plan.groups}
-        sums = {r.units[-1].nodes[-1]: r for r in self._plan.reductions}
-        done: list[_Item] = []
-        for k in self._backwards(ends, sums):
-            node = self._graph.nodes[k]
-            if k in ends:
-                group = ends[k]
-                item = _Item(first_of[id(group)], group=group)
-                self._need_group(group, needed)
-                done.append(item)
-            elif k in sums:
-                if sums[k].output in needed:
-                    item = _Item(k, reduction=sums[k])
-                    for piece in self._homes.pieces(sums[k].terms):
-                        if len(piece.lanes) == 1:
-                            needed.update(piece.lanes)
-                        self._need_piece(piece, needed)
-                    done.append(item)
-            elif k not in self._gone:
-                dead = not self._graph.live[k]
-                if dead or any(o in needed for o in node.output):
-                    item = _Item(k, node=k, closing=self._closing(k))
-                    if item.closing is not None:
-                        for piece in item.closing:
-                            if len(piece.lanes) == 1:
-                                needed.update(piece.lanes)
-                            self._need_piece(piece, needed)
-                    else:
-                        needed.update(self._graph.reads[k])
-                    done.append(item)
-        self._items = done[::-1]
-        self._wanted = {n for n in needed if n in self._homes.made}
-        for n, item in enumerate(self._items):
-            for name in self._outputs(item):
-                self._item_of[name] = n
-
-    def _backwards(self, ends: dict[int, Group], sums: dict[int, Reduction]) -> list[int]:
-        """Nodes such that every reader comes before what it reads, groups taken as one."""
-        count = len(self._graph.nodes)
-        of = list(range(count))
-        for end, group in ends.items():
-            for unit in group.units:
-                for k in unit.nodes:
-                    of[k] = end
-        for end, reduction in sums.items():
-            for unit in reduction.units:
-                for k in unit.nodes:
-                    of[k] = end
-        succs: list[set[int]] = [set() for _ in range(count)]
-        waits = [0] * count
-        for k in range(count):
-            names = list(self._graph.reads[k])
-            names += [self._circuit.values.first(n) for n in names]
-            makers = {self._graph.producer[n] for n in names if n in self._graph.producer}
-            makers.update(self._graph.preds[k])
-            for p in makers:
-                a, b = of[p], of[k]
-                if a != b and a not in succs[b]:
-                    succs[b].add(a)
-                    waits[a] += 1
-        ready = [-k for k in range(count) if of[k] == k and not waits[k]]
-        heapq.heapify(ready)
-        order = []
-        while ready:
-            k = -heapq.heappop(ready)
-            order.append(k)
-            for p in sorted(succs[k]):
-                waits[p] -= 1
-                if not waits[p]:
-                    heapq.heappush(ready, -p)
-        if len(order) < len({*of}):
-            raise AssertionError("the plan's groups depend on each other in a circle")
-        return order
-
-    def _outputs(self, item: _Item) -> list[str]:
-        if item.group is not None:
-            return [o for u in item.group.units for o in u.outputs if o]
-        if item.reduction is not None:
-            return [item.reduction.output]
-        assert item.node is not None
-        return [o for o in self._graph.nodes[item.node].output if o]
-
-    def _batch_lanes(self, group: Group, k: int) -> Bundle | None:
-        operands = [u.operands[k] for u in group.units]
-        names = tuple(o for o in operands if isinstance(o, str))
-        return names if len(names) == group.size and len(set(names)) > 1 else None
-
-    def _need_group(self, group: Group, needed: set[str]) -> None:
-        for k, operand in enumerate(group.units[0].operands):
-            lanes = self._batch_lanes(group, k)
-            if lanes is not None:
-                for piece in self._homes.pieces(lanes):
-                    self._need_piece(piece, needed)
-            elif isinstance(operand, str):
-                needed.add(operand)
-
-    def _need_piece(self, piece: Piece, needed: set[str]) -> None:
-        if piece.home is None:
-            needed.update(piece.lanes)
-        elif piece.home in self._homes.views and piece.lanes[0] not in self._homes.made:
-            needed.add(self._homes.views[piece.home].source)
-
-    def _closing(self, k: int) -> list[Piece] | None:
-        """The pieces of a Concat that puts lanes of batched nodes together; None if it does not."""
-        node = self._graph.nodes[k]
-        unit = self._circuit.unit_of.get(k)
-        if node.op_type != "Concat" or domain_of(node) or unit is None:
-            return None
-        names = tuple(o for o in unit.operands if isinstance(o, str))
-        if len(names) != len(unit.operands):
-            return None
-        pieces = self._homes.pieces(names)
-        if not any(len(p.lanes) > 1 and p.lanes[0] in self._homes.made for p in pieces):
-            return None
-        shape = self._circuit.shape(names[0])
-        if shape is None:
-            return None
-        axis = wrap(unit.integer("axis", 1), len(shape))
-        open_sizes = [d for d in shape[axis:] if not isinstance(d, int)]
-        return pieces if len(open_sizes) <= 1 else None
-
-    # -- order ------------------------------------------------------------------------------------
-
-    def _order(self) -> list[int]:
-        """A topological order of the items that keeps the file's order where it can."""
-        for item in self._items:
-            item.needs = {self._item_of[n] for n in self._needs(item) if n in self._item_of}
-            if item.node is not None:
-                for p in self._graph.preds[item.node]:
-                    for o in self._graph.nodes[p].output:
-                        if o in self._item_of:
-                            item.needs.add(self._item_of[o])
-        numbers = {id(item): n for n, item in enumerate(self._items)}
-        succs: list[list[int]] = [[] for _ in self._items]
-        waits = [0] * len(self._items)
-        for n, item in enumerate(self._items):
-            item.needs.discard(numbers[id(item)])
-            waits[n] = len(item.needs)
-            for m in item.needs:
-                succs[m].append(n)
-        ready = [(item.place, n) for n, item in enumerate(self._items) if not waits[n]]
-        heapq.heapify(ready)
-        order = []
-        while ready:
-            _, n = heapq.heappop(ready)
-            order.append(n)
-            for m in succs[n]:
-                waits[m] -= 1
-                if not waits[m]:
-                    heapq.heappush(ready, (self._items[m].place, m))
-        if len(order) < len(self._items):
-            raise AssertionError("the plan's groups depend on each other in a circle")
-        return order
-
-    def _needs(self, item: _Item) -> list[str]:
-        """Names of everything that must be there before an item is made."""
-        names: list[str] = []
-        pieces: list[Piece] = []
-        if item.group is not None:
-            for k, operand in enumerate(item.group.units[0].operands):
-                lanes = self._batch_lanes(item.group, k)
-                if lanes is not None:
-                    pieces += self._homes.pieces(lanes)
-                elif isinstance(operand, str):
-                    names.append(operand)
-        elif item.reduction is not None:
-            found = self._homes.pieces(item.reduction.terms)
-            pieces += found
-            names += [p.lanes[0] for p in found if len(p.lanes) == 1]
-        elif item.closing is not None:
-            pieces += item.closing
-            names += [p.lanes[0] for p in item.closing if len(p.lanes) == 1]
-        elif item.node is not None:
-            names += self._graph.reads[item.node]
-        for piece in pieces:
-            view = self._homes.views.get(piece.home) if piece.home is not None else None
-            names += [view.source] if view is not None else list(piece.lanes)
-        return names
-
     # -- making -------------------------------------------------------------------------------------
 
-    def _make(self, item: _Item, store: Store) -> None:
+    def _make(self, item: Item, store: Store) -> None:
         if item.group is not None:
             rule = rule_for(item.group.units[0])
             assert rule is not None
@@ -396,7 +197,7 @@ class _Rewrite:
             for name in self._graph.nodes[item.node].output:
                 if name in self._homes.made:
                     raise AssertionError(f"{name!r} is made twice")
-        for name in self._outputs(item):
+        for name in self._work.outputs(item):
             if name in self._graph.output_set:
                 store.value(name)
 

@@ -40,4 +40,4 @@ def _fate(found: Optimum) -> str:
         return f"taken instead of {launches(found.before)}"
     if found.cost == found.before:
         return "the levels found without it are as good"
-    return f"not taken: no more units can be batched than with {launches(found.before)}"
+    return f"not taken: what can be made of them saves no more than {launches(found.before)} do"

@@ -1,0 +1,240 @@
+"""What a plan makes, from the graph's outputs backwards, and in which order.
+
+What nobody reads any more is left out; what stays keeps the file's order as far as dependencies allow.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from onnx_sched.circuit import Circuit
+from onnx_sched.nodes import domain_of
+from onnx_sched.passes.axes import wrap
+from onnx_sched.passes.boundaries import Bundle, Homes, Piece
+from onnx_sched.plan import Group, Plan, Reduction
+
+
+@dataclass(slots=True)
+class Item:
+    """Something to emit: a kept node, a group, or a reduction.
+
+    Attributes:
+        place: Where it stands among the original's nodes.
+        node: A node that stays, or a Concat that becomes a change of layout.
+        group, reduction: What is made instead of their members.
+        closing: The pieces of lanes that such a Concat puts together.
+        needs: Items that must be made before.
+    """
+
+    place: int
+    node: int | None = None
+    group: Group | None = None
+    reduction: Reduction | None = None
+    closing: list[Piece] | None = None
+    needs: set[int] = field(default_factory=set)
+
+
+def lanes_of(group: Group, k: int) -> Bundle | None:
+    """Operand k of a group as a bundle; None if it is no value, or one for all lanes."""
+    operands = [u.operands[k] for u in group.units]
+    names = tuple(o for o in operands if isinstance(o, str))
+    return names if len(names) == group.size and len(set(names)) > 1 else None
+
+
+class Worklist:
+    """The items of a rewriting.
+
+    Attributes:
+        items: In the file's order.
+        wanted: Values of lanes that somebody reads by themselves.
+    """
+
+    def __init__(self, circuit: Circuit, plan: Plan, homes: Homes, gone: Collection[int]) -> None:
+        self._circuit = circuit
+        self._graph = circuit.graph
+        self._plan = plan
+        self._homes = homes
+        self._gone = gone
+        self.items: list[Item] = []
+        self.wanted: set[str] = set()
+        self._item_of: dict[str, int] = {}
+        self._collect()
+
+    def _collect(self) -> None:
+        """Find the items, from the graph's outputs backwards."""
+        needed: set[str] = set(self._graph.outputs)
+        first_of = {id(g): min(u.nodes[0] for u in g.units) for g in self._plan.groups}
+        ends = {max(u.nodes[-1] for u in g.units): g for g in self._plan.groups}
+        sums = {r.units[-1].nodes[-1]: r for r in self._plan.reductions}
+        done: list[Item] = []
+        for k in self._backwards(ends, sums):
+            node = self._graph.nodes[k]
+            if k in ends:
+                group = ends[k]
+                item = Item(first_of[id(group)], group=group)
+                self._need_group(group, needed)
+                done.append(item)
+            elif k in sums:
+                if sums[k].output in needed:
+                    item = Item(k, reduction=sums[k])
+                    for piece in self._homes.pieces(sums[k].terms):
+                        if len(piece.lanes) == 1:
+                            needed.update(piece.lanes)
+                        self._need_piece(piece, needed)
+                    done.append(item)
+            elif k not in self._gone:
+                dead = not self._graph.live[k]
+                if dead or any(o in needed for o in node.output):
+                    item = Item(k, node=k, closing=self._closing(k))
+                    if item.closing is not None:
+                        for piece in item.closing:
+                            if len(piece.lanes) == 1:
+                                needed.update(piece.lanes)
+                            self._need_piece(piece, needed)
+                    else:
+                        needed.update(self._graph.reads[k])
+                    done.append(item)
+        self.items = done[::-1]
+        self.wanted = {n for n in needed if n in self._homes.made}
+        for n, item in enumerate(self.items):
+            for name in self.outputs(item):
+                self._item_of[name] = n
+
+    def _backwards(self, ends: dict[int, Group], sums: dict[int, Reduction]) -> list[int]:
+        """Nodes such that every reader comes before what it reads, groups taken as one."""
+        count = len(self._graph.nodes)
+        of = list(range(count))
+        for end, group in ends.items():
+            for unit in group.units:
+                for k in unit.nodes:
+                    of[k] = end
+        for end, reduction in sums.items():
+            for unit in reduction.units:
+                for k in unit.nodes:
+                    of[k] = end
+        succs: list[set[int]] = [set() for _ in range(count)]
+        waits = [0] * count
+        for k in range(count):
+            names = list(self._graph.reads[k])
+            names += [self._circuit.values.first(n) for n in names]
+            makers = {self._graph.producer[n] for n in names if n in self._graph.producer}
+            makers.update(self._graph.preds[k])
+            for p in makers:
+                a, b = of[p], of[k]
+                if a != b and a not in succs[b]:
+                    succs[b].add(a)
+                    waits[a] += 1
+        ready = [-k for k in range(count) if of[k] == k and not waits[k]]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            k = -heapq.heappop(ready)
+            order.append(k)
+            for p in sorted(succs[k]):
+                waits[p] -= 1
+                if not waits[p]:
+                    heapq.heappush(ready, -p)
+        if len(order) < len({*of}):
+            raise AssertionError("the plan's groups depend on each other in a circle")
+        return order
+
+    def outputs(self, item: Item) -> list[str]:
+        """The values of the original that an item makes."""
+        if item.group is not None:
+            return [o for u in item.group.units for o in u.outputs if o]
+        if item.reduction is not None:
+            return [item.reduction.output]
+        assert item.node is not None
+        return [o for o in self._graph.nodes[item.node].output if o]
+
+    def _need_group(self, group: Group, needed: set[str]) -> None:
+        for k, operand in enumerate(group.units[0].operands):
+            lanes = lanes_of(group, k)
+            if lanes is not None:
+                for piece in self._homes.pieces(lanes):
+                    self._need_piece(piece, needed)
+            elif isinstance(operand, str):
+                needed.add(operand)
+
+    def _need_piece(self, piece: Piece, needed: set[str]) -> None:
+        if piece.home is None:
+            needed.update(piece.lanes)
+        elif piece.home in self._homes.views and piece.lanes[0] not in self._homes.made:
+            needed.add(self._homes.views[piece.home].source)
+
+    def _closing(self, k: int) -> list[Piece] | None:
+        """The pieces of a Concat that puts lanes of batched nodes together; None if it does not."""
+        node = self._graph.nodes[k]
+        unit = self._circuit.unit_of.get(k)
+        if node.op_type != "Concat" or domain_of(node) or unit is None:
+            return None
+        names = tuple(o for o in unit.operands if isinstance(o, str))
+        if len(names) != len(unit.operands):
+            return None
+        pieces = self._homes.pieces(names)
+        if not any(len(p.lanes) > 1 and p.lanes[0] in self._homes.made for p in pieces):
+            return None
+        shape = self._circuit.shape(names[0])
+        if shape is None:
+            return None
+        axis = wrap(unit.integer("axis", 1), len(shape))
+        open_sizes = [d for d in shape[axis:] if not isinstance(d, int)]
+        return pieces if len(open_sizes) <= 1 else None
+
+    def order(self) -> list[int]:
+        """A topological order of the items that keeps the file's order where it can."""
+        for item in self.items:
+            item.needs = {self._item_of[n] for n in self._needs(item) if n in self._item_of}
+            if item.node is not None:
+                for p in self._graph.preds[item.node]:
+                    for o in self._graph.nodes[p].output:
+                        if o in self._item_of:
+                            item.needs.add(self._item_of[o])
+        numbers = {id(item): n for n, item in enumerate(self.items)}
+        succs: list[list[int]] = [[] for _ in self.items]
+        waits = [0] * len(self.items)
+        for n, item in enumerate(self.items):
+            item.needs.discard(numbers[id(item)])
+            waits[n] = len(item.needs)
+            for m in item.needs:
+                succs[m].append(n)
+        ready = [(item.place, n) for n, item in enumerate(self.items) if not waits[n]]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            _, n = heapq.heappop(ready)
+            order.append(n)
+            for m in succs[n]:
+                waits[m] -= 1
+                if not waits[m]:
+                    heapq.heappush(ready, (self.items[m].place, m))
+        if len(order) < len(self.items):
+            raise AssertionError("the plan's groups depend on each other in a circle")
+        return order
+
+    def _needs(self, item: Item) -> list[str]:
+        """Names of everything that must be there before an item is made."""
+        names: list[str] = []
+        pieces: list[Piece] = []
+        if item.group is not None:
+            for k, operand in enumerate(item.group.units[0].operands):
+                lanes = lanes_of(item.group, k)
+                if lanes is not None:
+                    pieces += self._homes.pieces(lanes)
+                elif isinstance(operand, str):
+                    names.append(operand)
+        elif item.reduction is not None:
+            found = self._homes.pieces(item.reduction.terms)
+            pieces += found
+            names += [p.lanes[0] for p in found if len(p.lanes) == 1]
+        elif item.closing is not None:
+            pieces += item.closing
+            names += [p.lanes[0] for p in item.closing if len(p.lanes) == 1]
+        elif item.node is not None:
+            names += self._graph.reads[item.node]
+        for piece in pieces:
+            view = self._homes.views.get(piece.home) if piece.home is not None else None
+            names += [view.source] if view is not None else list(piece.lanes)
+        return names
