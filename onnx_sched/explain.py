@@ -17,7 +17,7 @@ from onnx_sched.bodies import bodies
 from onnx_sched.calls import opened
 from onnx_sched.circuit import Circuit, Unit, node_label
 from onnx_sched.errors import UsageError
-from onnx_sched.find import reductions, regions
+from onnx_sched.find import regions
 from onnx_sched.levelling import best_groups
 from onnx_sched.near import Near, nearest
 from onnx_sched.options import BODIES, FUNCTIONS
@@ -27,6 +27,7 @@ from onnx_sched.payoff import idle_regions
 from onnx_sched.plan import Group, Plan
 from onnx_sched.planner import Draft, modelled_plan, of_region
 from onnx_sched.refusals import is_batched, why
+from onnx_sched.sums import reductions
 
 Skip = Callable[[Unit], bool]
 Outcome = Literal["batched", "summed", "layout", "opened", "kept", "constant", "renamed", "unused"]

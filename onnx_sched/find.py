@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.likeness import likeness, wide_key
 from onnx_sched.passes.rules import rule_for
-from onnx_sched.plan import Group, Reduction
+from onnx_sched.plan import Group
 from onnx_sched.signature import Signature
 from onnx_sched.views import openings
 
@@ -269,80 +269,3 @@ def form_of(units: Sequence[Unit]) -> str:
     if units[0].kind == "Conv":
         return "wide_conv" if shared else "grouped_conv"
     return "wide" if units[0].kind == "Linear" and shared else "stacked"
-
-
-def reductions(circuit: Circuit, groups: Sequence[Group]) -> tuple[Reduction, ...]:
-    """Sums and means whose terms are lanes: Add chains, Sum, Mean.
-
-    A chain is taken where the values between its Adds are read by no one else, and at least two terms
-    are lanes of one group.
-    """
-    taken = {u.number for g in groups for u in g.units}
-    taken |= {u.number for u in circuit.units if u.kind in SUMS and _stays(circuit, u)}
-    home = {
-        v: (n, j)
-        for n, g in enumerate(groups)
-        for j in range(len(g.units[0].outputs))
-        for b in g.bundles(j)
-        for v in b
-    }
-    inner: set[int] = set()
-    aliased = set(circuit.values.canon.values())
-    found: list[Reduction] = []
-    for unit in reversed(circuit.units):
-        if unit.number in taken or unit.number in inner or unit.domain:
-            continue
-        if unit.kind not in SUMS or circuit.elem_type(unit.outputs[0]) not in SUMMED:
-            continue
-        shape = circuit.values.shape(unit.outputs[0])
-        members, terms = [unit], list(unit.operands)
-        k = 0
-        while unit.kind == "Add" and k < len(terms):
-            term = terms[k]
-            maker = circuit.maker.get(term) if isinstance(term, str) else None
-            if (
-                maker is not None
-                and maker.kind == "Add"
-                and not maker.domain
-                and maker.number not in taken
-                and circuit.values.shape(maker.outputs[0]) == shape
-                and isinstance(term, str)
-                and term not in circuit.graph.output_set
-                and len(circuit.graph.readers.get(term, ())) == 1
-                and term not in aliased
-                and maker.outputs[0] == term
-            ):
-                members.append(maker)
-                terms[k : k + 1] = list(maker.operands)
-            else:
-                k += 1
-        names = [t for t in terms if isinstance(t, str)]
-        if (
-            len(names) < len(terms)
-            or shape is None
-            or any(circuit.values.shape(t) != shape for t in names)
-        ):
-            continue
-        counts: dict[tuple[int, int], int] = {}
-        for name in names:
-            if name in home:
-                counts[home[name]] = counts.get(home[name], 0) + 1
-        most = max(counts.values(), default=0)
-        if most < 2 or (unit.kind == "Mean" and most < len(names)):
-            continue
-        inner.update(m.number for m in members)
-        ordered = tuple(sorted(members, key=lambda m: m.number))
-        found.append(Reduction(ordered, unit.kind == "Mean", tuple(names)))
-    return tuple(found[::-1])
-
-
-SUMS = frozenset({"Add", "Sum", "Mean"})
-
-
-def _stays(circuit: Circuit, unit: Unit) -> bool:
-    """Whether somebody asked for a unit not to become part of a sum over lanes."""
-    return any(circuit.unsummed(circuit.graph.nodes[k]) for k in unit.nodes)
-
-
-SUMMED = frozenset({1, 11, 6, 7, 10})
-"""Element types whose sums are made by ReduceSum everywhere: float, double, int32, int64, float16."""

@@ -13,11 +13,11 @@ from onnx_sched.analysis import Analysis
 from onnx_sched.bodies import bodies
 from onnx_sched.circuit import Circuit, Keep, Unit
 from onnx_sched.errors import UsageError
-from onnx_sched.find import reductions
 from onnx_sched.options import BODIES, FUNCTIONS
 from onnx_sched.plan import Group, Plan, Refusal
 from onnx_sched.plan_check import check, check_sums
 from onnx_sched.plan_rows import Part, short
+from onnx_sched.sums import reductions
 
 VERSION = "1"
 

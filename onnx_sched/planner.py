@@ -10,13 +10,14 @@ from onnx_sched.bodies import Body, bodies
 from onnx_sched.choose import Chooser
 from onnx_sched.circuit import Circuit
 from onnx_sched.cost import Device
-from onnx_sched.find import Finder, heavy_regions, is_heavy, reductions, regions
+from onnx_sched.find import Finder, heavy_regions, is_heavy, regions
 from onnx_sched.levelling import Skip, best_groups, exact_level, saved
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.payoff import idle_regions
 from onnx_sched.plan import Group, Optimum, Plan, Refusal, merged
 from onnx_sched.progress import Step
 from onnx_sched.refusals import explain
+from onnx_sched.sums import reductions
 from onnx_sched.variants import Modeller
 
 

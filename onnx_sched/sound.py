@@ -31,6 +31,7 @@ FIELDS = {
 }
 """Where an attribute of one value keeps it; lists may be empty."""
 
+
 @dataclass(frozen=True, slots=True)
 class _Scope:
     """A graph or function to look at, and the names that can be read in it.

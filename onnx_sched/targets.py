@@ -75,10 +75,14 @@ def _umask() -> int:
 
 
 def _exchange(made: Sequence[Path], targets: Sequence[Path]) -> None:
-    """Put new files in their places; if one cannot be, those before it are taken back."""
+    """Put new files in their places; if one cannot be, those before it are taken back.
+
+    Of several files the last one, the model, is the first to go and the last to come: whenever the process
+    is killed, no model stands beside the data of another one.
+    """
     with contextlib.ExitStack() as undo:
         old: list[Path] = []
-        for temporary, target in zip(made[:-1], targets[:-1], strict=True):
+        for temporary, target in reversed(list(zip(made, targets, strict=True))[len(made) == 1 :]):
             if target.exists():
                 aside = temporary.with_suffix(".old")
                 target.replace(aside)
@@ -86,8 +90,8 @@ def _exchange(made: Sequence[Path], targets: Sequence[Path]) -> None:
                 old.append(aside)
             else:
                 undo.callback(partial(target.unlink, missing_ok=True))
+        for temporary, target in zip(made, targets, strict=True):
             temporary.replace(target)
-        made[-1].replace(targets[-1])  # the last one needs no way back
         undo.pop_all()
     for aside in old:
         aside.unlink(missing_ok=True)

@@ -15,11 +15,11 @@ from onnx_sched.circuit import LINEAR, Circuit
 from onnx_sched.constants import Const
 from onnx_sched.cost import Device
 from onnx_sched.extract import excerpts, fingerprint
-from onnx_sched.find import reductions
 from onnx_sched.passes.fold import NORMS
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.payoff import Costs, region_costs, replaced
 from onnx_sched.plan import Group, Plan
+from onnx_sched.sums import reductions
 
 SEPARATE = "separate"
 SWEEPS = 2

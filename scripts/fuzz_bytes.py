@@ -37,7 +37,7 @@ from tests import feature_models
 from tests.backend_cases import grafted
 from tests.mutations import mutated
 from tests.nets import FOLDER
-from tests.test_files import beside, layered
+from tests.stored import beside, layered
 
 SECRET = b"what stands beside the model is nobody's business"
 FINE = ("optimized", "unchanged", "refused")

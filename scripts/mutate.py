@@ -31,11 +31,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = Path(__file__).resolve().parent / "mutants.toml"
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=line")
+LISTED = "ls-files -z --cached --others --exclude-standard".split()
 PACKAGE = "onnx_sched"
 WHERE = f"import {PACKAGE}; print({PACKAGE}.__file__)"
 PASSED, FAILED = 0, 1
@@ -91,12 +93,7 @@ def read(path: Path) -> tuple[Mutant, ...]:
         ValueError: If two have one name.
     """
     rows = tomllib.loads(path.read_text("utf-8"))["mutant"]
-    found = tuple(
-        Mutant(
-            r["name"], r["file"], r["old"].rstrip("\n"), r["new"].rstrip("\n"), tuple(r["tests"])
-        )
-        for r in rows
-    )
+    found = tuple(Mutant(**{**row, "tests": tuple(row["tests"])}) for row in rows)
     names = [m.name for m in found]
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice:
@@ -106,16 +103,7 @@ def read(path: Path) -> tuple[Mutant, ...]:
 
 def files_of(tree: Path) -> list[Path]:
     """The files of a tree that git knows or would take, relative to it."""
-    command = (
-        "git",
-        "-C",
-        str(tree),
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    )
+    command = ("git", "-C", str(tree), *LISTED)
     listed = subprocess.run(command, capture_output=True, check=True).stdout.decode()
     paths = [Path(name) for name in dict.fromkeys(listed.split("\0")) if name]
     return [p for p in paths if (tree / p).is_symlink() or (tree / p).is_file()]
@@ -183,26 +171,25 @@ def judged(name: str, code: int | None, said: str, seconds: float) -> Outcome:
     return Outcome(name, "broken", by, f"{why}: {reason or tail}", seconds)
 
 
+def tested(name: str, folder: Path, tests: Sequence[str], limit: float) -> Outcome:
+    """Run tests in a copy as it is now, and say what that shows."""
+    begin = time.monotonic()
+    code, said = run_tests(folder, tests, limit)
+    return judged(name, code, said, round(time.monotonic() - begin, 1))
+
+
 def tried(mutant: Mutant, folder: Path, limit: float) -> Outcome:
     """Run a mutant's tests against it, in a copy that is put right again afterwards."""
-    wrong, begin = mutant.fault(folder), time.monotonic()
+    wrong = mutant.fault(folder)
     if wrong:
         return Outcome(mutant.name, "stale", "", wrong)
     path = folder / mutant.file
     right = path.read_bytes()
     path.write_text(mutant.text(folder), "utf-8")
     try:
-        code, said = run_tests(folder, mutant.tests, limit)
+        return tested(mutant.name, folder, mutant.tests, limit)
     finally:
         path.write_bytes(right)
-    return judged(mutant.name, code, said, round(time.monotonic() - begin, 1))
-
-
-def as_it_is(test: str, folder: Path, limit: float) -> Outcome:
-    """Run a test of the table against the tree as it is: it must pass."""
-    begin = time.monotonic()
-    code, said = run_tests(folder, (test,), limit)
-    return judged(test, code, said, round(time.monotonic() - begin, 1))
 
 
 Job = Callable[[Path], Outcome]
@@ -254,22 +241,12 @@ def check(
         RuntimeError: If a test fails without any mutant.
     """
     with copies(tree, jobs) as free:
-        plain: list[Job] = [
-            lambda folder, test=test: as_it_is(test, folder, limit)  # type: ignore[misc]
-            for test in tests_of(mutants)
-        ]
+        plain = [partial(tested, t, tests=(t,), limit=limit) for t in tests_of(mutants)]
         failed = [o for o in each(plain, free) if o.status != "survived"]
-        if failed:
-            first = failed[0]
-            raise RuntimeError(
-                f"fails without any mutant: {first.by or first.name}: {first.reason}"
-            )
+        for o in failed[:1]:
+            raise RuntimeError(f"fails without any mutant: {o.by or o.name}: {o.reason}")
         found: dict[str, Outcome] = {}
-        work: list[Job] = [
-            lambda folder, mutant=mutant: tried(mutant, folder, limit)  # type: ignore[misc]
-            for mutant in mutants
-        ]
-        for outcome in each(work, free):
+        for outcome in each([partial(tried, m, limit=limit) for m in mutants], free):
             tell(outcome)
             found[outcome.name] = outcome
     return [found[m.name] for m in mutants]

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from onnx import ModelProto
 
 from onnx_sched.circuit import LINEAR
-from onnx_sched.passes.boundaries import Homes, View
+from onnx_sched.passes.homes import Homes, View
 from onnx_sched.stacking import packed
 from tests.nets import feeds, ints, name_nodes, net, nodes_of, numbers
 from tests.rule_examples import IR, Outcome, Runs, carried_out, compare, with_ranks

@@ -82,8 +82,9 @@ def test_example(code: Code) -> None:
 
 
 def test_most_codes_have_an_example() -> None:
-    """Words must do only where a small model cannot show it."""
-    assert sorted(set(CODES) - {code.code for code in SHOWN}) == ["S304", "S305", "S402"]
+    """Words must do only where a small model of random weights cannot show it."""
+    silent = ["S304", "S305", "S306", "S402"]
+    assert sorted(set(CODES) - {code.code for code in SHOWN}) == silent
 
 
 @pytest.mark.parametrize("text", ["S103", "s103"])
@@ -92,7 +93,7 @@ def test_lookup(text: str) -> None:
     assert lookup(text) is CODES["S103"]
 
 
-@pytest.mark.parametrize(("text", "meant"), [("S1O3", "S103"), ("S130", "S303"), ("103", "S103")])
+@pytest.mark.parametrize(("text", "meant"), [("S1O3", "S103"), ("S130", "S103"), ("103", "S103")])
 def test_did_you_mean(text: str, meant: str) -> None:
     """A misspelt code is an error that names the code that was meant."""
     assert looks_like_code(text)

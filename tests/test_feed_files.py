@@ -152,9 +152,9 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     write_set(tmp_path / "many", *[FEED["x"]] * 3)
     messages = {
         "none": "no such file or folder",
-        "garbage.npz": "",
+        "garbage.npz": "not a .npz file, or cut off",
         "lone.npy": "one array without a name",
-        "pickled.npz": "allow_pickle",
+        "pickled.npz": "it holds Python objects, which are not loaded",
         "empty": "no input_[*].pb in it",
         "bad/input_0.pb": "not a value of ONNX",
         "many": "3 files for 2 inputs",

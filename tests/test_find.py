@@ -14,12 +14,13 @@ from onnx import ModelProto, numpy_helper
 
 import onnx_sched
 from onnx_sched.circuit import LINEAR, Circuit, Unit
-from onnx_sched.find import Finder, heavy_regions, is_heavy, reductions, regions
+from onnx_sched.find import Finder, heavy_regions, is_heavy, regions
 from onnx_sched.levelling import best_groups, saved
 from onnx_sched.levels import agenda, foata, heavy_depth, is_level_function, quotient_is_acyclic
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.plan import Group
 from onnx_sched.signature import signature
+from onnx_sched.sums import reductions
 from tests.nets import COMMITTED, analysed, committed, ints, name_nodes, net, numbers
 from tests.rule_examples import carried_out, compare, with_ranks
 

@@ -120,7 +120,10 @@ def test_what_cannot_be_is_refused_by_name(kind: str, tmp_path: Path) -> None:
 def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
     """Bytes that are no UTF-8 in the name of a value, of a node, or of an attribute."""
     data = chain("y = Relu(x)").SerializeToString()
-    for old, new in ((b"\x0a\x01x", b"\x0a\x01\xff"), (b"\x22\x04Relu", b"\x22\x04\xfe\xff\xfe\xff")):
+    for old, new in (
+        (b"\x0a\x01x", b"\x0a\x01\xff"),
+        (b"\x22\x04Relu", b"\x22\x04\xfe\xff\xfe\xff"),
+    ):
         assert data.count(old)
         path = tmp_path / "m.onnx"
         path.write_bytes(data.replace(old, new))
@@ -197,8 +200,7 @@ def wide() -> ModelProto:
 
 
 TOO_MUCH = {
-    f.__name__: f
-    for f in (long_names, huge_sparse, huge_constants, huge_dims, wrong_shapes, wide)
+    f.__name__: f for f in (long_names, huge_sparse, huge_constants, huge_dims, wrong_shapes, wide)
 }
 
 MEASURED = """

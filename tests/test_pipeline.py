@@ -54,7 +54,7 @@ def measured(
     """A run whose regions all win, and whose whole model is raced with the given results."""
     left = list(races)
 
-    def plan(analysis: Any, skip: Any, chooser: Any) -> Any:
+    def plan(analysis: Any, skip: Any, chooser: Any, *_: Any) -> Any:
         return modelled_plan(analysis, skip, None)
 
     def race(self: Trial, path: Path, deadline: float) -> list[tuple[Condition, Speedup]]:

@@ -22,12 +22,12 @@ from onnx_sched.cost import device
 from onnx_sched.files import Source
 from onnx_sched.judge.measure import Speedup
 from onnx_sched.plan import Refusal
-from onnx_sched.planner import Draft, modelled_plan
+from onnx_sched.planner import Draft, modelled_plan, planned_bodies, with_bodies
 from onnx_sched.report import plan_text, text
 from onnx_sched.report.data import EstimateRow, GroupRow, RegionRow, Report
 from onnx_sched.report.region_rows import LAYOUT, Expected, region_rows
 from tests.nets import COMMITTED, committed, net
-from tests.pages import HOSTILE, REPORT, towers
+from tests.pages import HOSTILE, REPORT
 from tests.test_bodies import branches, graph, plain
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -116,13 +116,32 @@ def test_who_was_raced() -> None:
 
 
 def test_bodies() -> None:
-    """Regions of bodies come after those of the main graph and say where they are."""
+    """Regions of bodies are counted on after those of the main graph, and say where they are."""
     model = branches(plain(), graph("() => (float[N,4] z) { z = Identity(x) }"))
+    lanes = net(
+        "(float[N,4] x) => (float[N,4] q) { a = MatMul(x, w0) b = MatMul(x, w1) q = Add(a, b) }"
+    )
+    model.graph.node.extend(lanes.graph.node)
+    model.graph.output.extend(lanes.graph.output)
     report = onnx_sched.optimize(model, choose="always", check=False).report
-    (region,) = report.regions
-    assert region.body == report.groups[0].body == "choice/then_branch"
-    assert {g.region for g in report.groups} == {1}
+    assert [(r.number, r.body) for r in report.regions] == [(1, ""), (2, "choice/then_branch")]
+    assert {(g.region, g.body) for g in report.groups} == {(1, ""), (2, "choice/then_branch")}
+    assert "region 2   up to 2 lanes" in shown(report)
     assert "in the body choice/then_branch" in shown(report)
+
+
+def test_a_body_is_never_raced_by_itself() -> None:
+    """Races are of the main graph's units: those of a body have numbers of their own."""
+    model = branches(plain(), graph("() => (float[N,4] z) { z = Identity(x) }"))
+    analysis = analyse(Source(model, None))
+    skip = lambda circuit: lambda unit: False  # noqa: E731
+    inner = planned_bodies(analysis, skip, None)
+    draft = with_bodies(analysis, modelled_plan(analysis, skip(None), None), inner)
+    condition = Condition((), {}, 1)
+    races = {n: [(condition, Speedup(3.0, 2.0, 1.5, 1.4, 1.6, 40))] for n in range(99)}
+    (row,) = region_rows(analysis, draft, Expected(device("cpu"), races))
+    assert row.body
+    assert row.latency == ()
 
 
 def test_fixed_sizes() -> None:

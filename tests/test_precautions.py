@@ -18,12 +18,12 @@ from numpy.typing import ArrayLike
 from onnx import ModelProto, NodeProto
 
 from onnx_sched.circuit import LINEAR
-from onnx_sched.find import reductions
 from onnx_sched.levelling import best_groups
 from onnx_sched.passes.empty_batches import exposed
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.plan import Refusal
 from onnx_sched.planner import made
+from onnx_sched.sums import reductions
 from tests.nets import analysed, feeds, ints, name_nodes, net, numbers
 from tests.rule_examples import Outcome, Runs, carried_out, compare, with_ranks
 

@@ -13,12 +13,13 @@ from onnx import ModelProto, NodeProto
 from onnx_sched.analysis import Analysis
 from onnx_sched.circuit import LINEAR, node_label
 from onnx_sched.extract import reads
-from onnx_sched.find import Finder, reductions
+from onnx_sched.find import Finder
 from onnx_sched.levelling import best_groups
 from onnx_sched.levels import foata, quotient_is_acyclic
 from onnx_sched.passes.rewrite import MEMBERS, GroupRefused, Rewritten, rewrite
 from onnx_sched.plan import Group, Plan, Refusal
 from onnx_sched.planner import made
+from onnx_sched.sums import reductions
 from onnx_sched.variants import forms
 from tests.nets import COMMITTED, analysed, committed, feeds, name_nodes, net, numbers
 from tests.rule_examples import Runs, carried_out, compare, with_ranks

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,7 +88,7 @@ def test_several_files_change_together(
                 temporary.write_text(f"new {target.name}")
             assert {n: d for n, d in listing(tmp_path).items() if n in "abc"} == before
 
-    moves = 3 + sum(name in old for name in "ab")  # the old files step aside, but for the last
+    moves = 3 + len(old)  # the old files step aside
     if fails is None or fails > moves:
         write()
         assert listing(tmp_path) == {name: f"new {name}".encode() for name in "abc"}
@@ -94,6 +96,32 @@ def test_several_files_change_together(
         with pytest.raises(ModelError, match="Permission denied"):
             write()
         assert listing(tmp_path) == before
+
+
+@pytest.mark.parametrize("killed", range(1, 7))
+def test_a_kill_between_two_moves_leaves_no_mixture(tmp_path: Path, killed: int) -> None:
+    """Whenever the process ends, the last file is missing, or all are old, or all are new."""
+    for name in "abc":
+        (tmp_path / name).write_text("old")
+    code = f"""
+import itertools, os
+from pathlib import Path
+from onnx_sched.targets import replacing_all
+move, calls = Path.replace, itertools.count(1)
+def killing(path, target):
+    move(path, target)
+    if next(calls) == {killed}:
+        os.kill(os.getpid(), 9)
+Path.replace = killing
+with replacing_all([Path(n) for n in "abc"]) as made:
+    for temporary in made:
+        temporary.write_text("new")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
+    assert done.returncode == -9
+    there = {n: (tmp_path / n).read_text() for n in "abc" if (tmp_path / n).exists()}
+    assert "c" not in there or len(set(there.values())) == 1
+    assert ("c" in there) == (killed == 6)
 
 
 def test_writing_where_nothing_can_be_written_is_refused(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_what_nobody_knows_is_not_judged() -> None:
 
 def test_words_are_counted() -> None:
     """Strings have no size of their own, but a number."""
-    words = helper.make_tensor("t", TensorProto.STRING, [2], [b"a", b"bcd"])
+    words = TensorProto(data_type=TensorProto.STRING, dims=[2], string_data=[b"a", b"bcd"])
     assert misfit(words) == ""
     assert tensor_bytes(words) >= 4
     words.string_data.append(b"e")

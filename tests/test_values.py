@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnx_sched.dims import symbol
@@ -146,7 +147,7 @@ OLD = {
 def test_old_opsets_fold_what_has_not_changed_since(kind: str) -> None:
     """Ops that mean the same now, and those whose old versions the evaluator knows as well."""
     opset, text = OLD[kind]
-    weights = {
+    weights: dict[str, ArrayLike] = {
         "w": numbers(2, 3),
         "low": np.float32(0),
         "one": np.int64(1),

@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from onnx_sched.circuit import LINEAR, Circuit, Unit
 from onnx_sched.constants import Const, concat
-from onnx_sched.passes.boundaries import Bundle
+from onnx_sched.passes.homes import Bundle
 from onnx_sched.passes.rule import Batch, Rule, Table, laid_const
 from onnx_sched.plan import Refused
 from onnx_sched.relayout import steps

@@ -18,7 +18,8 @@ from onnx_sched.circuit import Circuit, node_label
 from onnx_sched.constants import Const
 from onnx_sched.nodes import domain_of
 from onnx_sched.passes.axes import wrap
-from onnx_sched.passes.boundaries import Bundle, Homes, Piece, Store, View
+from onnx_sched.passes.boundaries import Store
+from onnx_sched.passes.homes import Bundle, Homes, Piece, View
 from onnx_sched.passes.emit import Emitter
 from onnx_sched.passes.empty_batches import barriers, exposed
 from onnx_sched.passes.fold import fold_centres, fold_norms

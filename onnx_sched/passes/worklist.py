@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from onnx_sched.circuit import Circuit
 from onnx_sched.nodes import domain_of
 from onnx_sched.passes.axes import wrap
-from onnx_sched.passes.boundaries import Bundle, Homes, Piece
+from onnx_sched.passes.homes import Bundle, Homes, Piece
 from onnx_sched.plan import Group, Plan, Reduction
 
 

@@ -222,7 +222,7 @@ _ALL = (
     Code(
         "S401",
         "you asked not to",
-        "--skip-op or --skip-node names these nodes.",
+        "--skip-op or --skip-node names these nodes, or --skip-pass the rule for them.",
         "Take the flag away.",
         f"{_TWO} => (float[] y, float[] q) {{ y = MatMul(x, v) q = MatMul(z, w) }}",
         _SQUARES,
@@ -270,7 +270,8 @@ def lookup(text: str) -> Code:
     if name in CODES:
         return CODES[name]
     spelled = name.replace("O", "0").replace("I", "1").replace("L", "1")
-    close = difflib.get_close_matches(spelled, list(CODES), n=3, cutoff=0.7)
+    swapped = [code for code in CODES if sorted(code) == sorted(spelled)]
+    close = swapped or difflib.get_close_matches(spelled, list(CODES), n=3, cutoff=0.7)
     close = [spelled] if spelled in CODES else close
     hint = f"Did you mean {' or '.join(close)}? " if close else ""
     raise UsageError(f"{text}: there is no such code", f"{hint}`onnx-sched explain` lists all.")
