@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnx_sched import sound
 from onnx_sched.constants import SMALL, Array, Const, from_array
 from onnx_sched.errors import ModelError
+from onnx_sched.reading import model_in
 from onnx_sched.tensors import (
     ELEMENT_BITS,
     NUMPY_TYPES,
@@ -56,29 +56,7 @@ def read(path: Path) -> Source:
     Raises:
         ModelError: If the file or its external data is missing, broken, empty, or not a model.
     """
-    try:
-        if path.is_dir():
-            raise ModelError(
-                f"{path} is a directory, not a model file", "Name the .onnx file inside it."
-            )
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise ModelError(f"{path}: no such file", "Check the path.") from None
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}", "Check the path.") from None
-    except ValueError:  # a zero byte
-        raise ModelError(f"{str(path)!r} is no name of a file", "Check the path.") from None
-    if not data:
-        raise ModelError(f"{path} is empty (0 bytes)", "The export or download did not finish.")
-    model = ModelProto()
-    try:
-        model.ParseFromString(data)
-    except DecodeError:
-        raise ModelError(
-            f"{path} is not an ONNX model, or it is cut off ({len(data)} bytes)",
-            "Export or copy it again; text and other formats are not read.",
-        ) from None
-    source = Source(model, path)
+    source = Source(model_in(path), path)
     check(source)
     return source
 

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from onnx_sched.circuit import EMBEDDING, LINEAR, Circuit, Operand, Unit
 from onnx_sched.constants import Const
-from onnx_sched.refusals import FAMILY
+from onnx_sched.refusals import FAMILY, in_words
 
 ROLES = {LINEAR: ("input", "weight", "bias"), EMBEDDING: ("table", "indices")}
 """What the operands of a kind are called; others are numbered."""
@@ -79,7 +79,7 @@ def unlikeness(circuit: Circuit, a: Unit, b: Unit) -> list[tuple[int, Difference
         return [(5, Difference("op", a.kind, b.kind))]
     given, others = dict(a.attributes), dict(b.attributes)
     for name in sorted(given.keys() | others.keys()):
-        here, there = (_shown(g[name]) if name in g else "not given" for g in (given, others))
+        here, there = (in_words(g[name]) if name in g else "not given" for g in (given, others))
         if here != there:
             found.append((1, Difference(f"attribute {name}", here, there)))
     roles = ROLES.get(a.kind, ())
@@ -106,14 +106,6 @@ def fact(circuit: Circuit, operand: Operand) -> str:
     name = TensorProto.DataType.Name(elem_type).lower() if elem_type else "unknown type"
     sizes = "[" + ", ".join(map(str, shape)) + "]" if shape is not None else " of unknown shape"
     return ("constant " if isinstance(operand, Const) else "") + name + sizes
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace") if len(value) < 40 else f"{len(value)} bytes"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(map(_shown, value)) + "]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _levels(circuit: Circuit, levels: Sequence[int], a: Unit, b: Unit) -> Difference:

@@ -96,8 +96,8 @@ def _unlike(circuit: Circuit, group: Group, signs: Sequence[Signature | None]) -
 
 
 def _how(circuit: Circuit, a: Unit, b: Unit) -> str:
-    _, reason, weight = difference(circuit, a, b)
-    return reason if weight else "their operands or results differ"
+    found = difference(circuit, a, b)
+    return found.reason if found.far else "their operands or results differ"
 
 
 def _check_order(

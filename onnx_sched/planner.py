@@ -85,7 +85,8 @@ def measured_plan(
         kept += decision.groups
         if not decision.groups:
             code = "S900" if "time limit" in decision.reason else "S303"
-            refusals += refuse(analysis, members, code, f"would not pay: {decision.reason}")
+            reason = decision.reason if code == "S900" else f"would not pay: {decision.reason}"
+            refusals += refuse(analysis, members, code, reason)
     return _draft(analysis, skip, found, regions(kept), refusals)
 
 

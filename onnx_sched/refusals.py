@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from onnx_sched.circuit import LINEAR, Circuit, Unit
 from onnx_sched.constants import Const
@@ -18,6 +19,34 @@ HEAVY = frozenset(
 
 FAMILY = {LINEAR: "MatMul", "Gemm": "MatMul"}
 """Kinds that a reader takes for the same op."""
+
+SIDES = 3
+"""How many of the values in which nodes differ a reason names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What keeps a unit from running with another.
+
+    Attributes:
+        code: Of the refusal.
+        words: What it is.
+        sides: How it is here and there, where the two differ in a value.
+        far: How far apart that puts them; 0 if nothing that counts differs.
+    """
+
+    code: str
+    words: str
+    sides: tuple[str, ...] = ()
+    far: int = 0
+
+    @property
+    def reason(self) -> str:
+        """In words, with the values."""
+        if not self.sides:
+            return self.words
+        more = f" and {len(self.sides) - SIDES} more" if len(self.sides) > SIDES else ""
+        return f"{self.words}, {' beside '.join(self.sides[:SIDES])}{more}"
 
 
 def explain(
@@ -40,25 +69,47 @@ def explain(
         for unit in units:
             at.setdefault(levels[unit.number], []).append(unit)
         alone: list[Unit] = []
-        reasons: dict[tuple[str, str], list[Unit]] = {}
+        causes: list[tuple[Cause, Unit]] = []
         for unit in units:
             if unit.number in taken:
                 continue
             peers = [p for p in at[levels[unit.number]] if p is not unit]
             if is_batched(circuit, unit):
-                reasons.setdefault(("S402", "they are batched nodes already"), []).append(unit)
+                causes.append((Cause("S402", "they are batched nodes already"), unit))
             elif skip(unit):
-                reasons.setdefault(("S401", "you asked not to touch them"), []).append(unit)
+                causes.append((Cause("S401", "you asked not to touch them"), unit))
             elif not peers:
                 alone.append(unit)
             else:
-                reasons.setdefault(why(circuit, unit, peers), []).append(unit)
-        for (code, reason), members in reasons.items():
-            found.append(Refusal(code, f"{family}: {reason}", circuit.labels(members)))
+                causes.append((cause(circuit, unit, peers), unit))
+        for shared, members in together(causes):
+            reason = f"{family}: {shared.reason}"
+            found.append(Refusal(shared.code, reason, circuit.labels(members)))
         if alone:
             reason = f"{family}: each stands alone at its level, before or after the others"
             found.append(Refusal("S101", reason, circuit.labels(alone)))
     return tuple(found)
+
+
+def together(causes: Iterable[tuple[Cause, Unit]]) -> list[tuple[Cause, list[Unit]]]:
+    """The causes that say the same in one, also where A differs from B, and B from C, in the same thing."""
+    found: list[tuple[Cause, list[Unit]]] = []
+    for new, unit in causes:
+        met = [
+            (old, units)
+            for old, units in found
+            if (old.code, old.words) == (new.code, new.words)
+            and (old.sides == new.sides or set(old.sides) & set(new.sides))
+        ]
+        sides = tuple(dict.fromkeys(s for c in (*(old for old, _ in met), new) for s in c.sides))
+        merged = (
+            Cause(new.code, new.words, sides, new.far),
+            [*(u for _, us in met for u in us), unit],
+        )
+        at = found.index(met[0]) if met else len(found)
+        found = [row for row in found if row not in met]
+        found.insert(at, merged)
+    return found
 
 
 def is_batched(circuit: Circuit, unit: Unit) -> bool:
@@ -69,11 +120,16 @@ def is_batched(circuit: Circuit, unit: Unit) -> bool:
 
 def why(circuit: Circuit, unit: Unit, peers: Sequence[Unit]) -> tuple[str, str]:
     """Code and reason why a unit does not run with others of its kind and level."""
+    found = cause(circuit, unit, peers)
+    return found.code, found.reason
+
+
+def cause(circuit: Circuit, unit: Unit, peers: Sequence[Unit]) -> Cause:
+    """What keeps a unit from running with the most alike others of its kind and level."""
     reason = unbatched(circuit, unit)
     if reason:
-        return ("S202" if "not known" in reason else "S102"), reason
-    closest = min((difference(circuit, unit, p) for p in peers), key=lambda d: d[2])
-    return closest[:2]
+        return Cause("S202" if "not known" in reason else "S102", reason)
+    return min((difference(circuit, unit, p) for p in peers), key=lambda d: d.far)
 
 
 def unbatched(circuit: Circuit, unit: Unit) -> str:
@@ -84,36 +140,49 @@ def unbatched(circuit: Circuit, unit: Unit) -> str:
     return rule.check(unit, circuit) or ""
 
 
-def difference(circuit: Circuit, a: Unit, b: Unit) -> tuple[str, str, int]:
-    """Code, reason, and how far apart two units are; 0 if nothing that counts differs."""
+def difference(circuit: Circuit, a: Unit, b: Unit) -> Cause:
+    """What keeps two units apart most."""
+    computed = "the weight is constant in some and computed in others"
     if a.kind != b.kind and LINEAR in (a.kind, b.kind):
-        return "S106", "the weight is constant in some and computed in others", 5
+        return Cause("S106", computed, far=5)
     if a.kind != b.kind:
-        return "S105", f"{a.kind} beside {b.kind}", 5
-    found: list[tuple[str, str, int]] = []
+        return Cause("S105", " beside ".join(sorted((a.kind, b.kind))), far=5)
+    found: list[Cause] = []
     for k, (x, y) in enumerate(zip(a.operands, b.operands, strict=False)):
         if (x is None) != (y is None):
             continue
         if isinstance(x, Const) != isinstance(y, Const):
-            found.append(("S106", "the weight is constant in some and computed in others", 4))
+            found.append(Cause("S106", computed, far=4))
         elif circuit.elem_type(x) != circuit.elem_type(y):
-            found.append(("S104", "the element types differ", 3))
+            found.append(Cause("S104", "the element types differ", far=3))
         elif circuit.shape(x) != circuit.shape(y) and (a.kind != LINEAR or k < 2):
-            what = f"{_shown(circuit.shape(x))} beside {_shown(circuit.shape(y))}"
-            found.append(("S103", f"shapes differ, {what}", 2))
+            sides = in_words(circuit.shape(x)), in_words(circuit.shape(y))
+            found.append(Cause("S103", "shapes differ", sides, 2))
     here, there = dict(a.attributes), dict(b.attributes)
     for name in sorted(here.keys() | there.keys()):
         v, w = (_setting(given, name) for given in (here, there))
         if v != w:
-            found.append(("S105", f"attribute {name} differs, {v} beside {w}", 1))
+            found.append(Cause("S105", f"attribute {name} differs", (v, w), 1))
     if not found:
-        return "S301", "their inputs come from different places, so that gluing would cost more", 0
-    return max(found, key=lambda f: f[2])
+        words = "their inputs come from different places, so that gluing would cost more"
+        return Cause("S301", words)
+    return max(found, key=lambda c: c.far)
 
 
 def _setting(given: Mapping[str, object], name: str) -> str:
-    return repr(given[name]) if name in given else "not given"
+    return in_words(given[name]) if name in given else "not given"
 
 
-def _shown(shape: Sequence[object] | None) -> str:
-    return "unknown" if shape is None else "[" + ", ".join(map(str, shape)) + "]"
+def in_words(value: object) -> str:
+    """A shape, or an attribute's value, for people.
+
+    >>> in_words((1, "N")), in_words(b"SAME"), in_words(0.5), in_words(None)
+    ('[1, N]', 'SAME', '0.5', 'unknown')
+    """
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace") if len(value) < 40 else f"{len(value)} bytes"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(in_words, value)) + "]"
+    if value is None:
+        return "unknown"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -26,8 +26,9 @@ from onnx import (
 
 from onnx_sched.constants import Const
 from onnx_sched.contrib_types import TABLE, widened
-from onnx_sched.dims import Dim, Shape, own, product, quotient
+from onnx_sched.dims import Dim, Shape, own, product
 from onnx_sched.nodes import domain_of
+from onnx_sched.sizes import POOLS, SIZED_BY, expanded, overhangs, reshaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,41 +73,6 @@ def from_proto(
 def to_proto(value: ValueType) -> TypeProto:
     """Write a type for ONNX's inference; a symbol travels as a dim_param."""
     return helper.make_tensor_type_proto(value.elem_type, value.shape)
-
-
-# Ops whose output sizes follow from the shapes of the inputs, the attributes, and the values of the
-# operands listed here.  For any other op a size that inference leaves open may depend on data.
-SIZED_BY: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(
-        "Conv ConvTranspose MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool Concat "
-        "Flatten "
-        "Gather GatherElements GatherND MatMul Gemm Einsum Transpose Add Sub Mul Div Pow Mod Where "
-        "And Or Xor Equal Less Greater LessOrEqual GreaterOrEqual Min Max Sum Mean PRelu "
-        "BatchNormalization InstanceNormalization LayerNormalization GroupNormalization "
-        "RMSNormalization DepthToSpace SpaceToDepth ArgMax ArgMin Softmax LogSoftmax MatMulInteger "
-        "ConvInteger QLinearMatMul QLinearConv DequantizeLinear QuantizeLinear ScatterND ScatterElements "
-        "LSTM GRU RNN BitShift LRN".split(),
-        (),
-    ),
-    "Reshape": (1,),
-    "Expand": (1,),
-    "Tile": (1,),
-    "Pad": (1, 3),
-    "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "Squeeze": (1,),
-    "Unsqueeze": (1,),
-    "TopK": (1,),
-    "OneHot": (1,),
-    "Resize": (1, 2, 3),
-    "Upsample": (1,),
-    "ConstantOfShape": (0,),
-    "Range": (0, 1, 2),
-    **dict.fromkeys(
-        (f"Reduce{k}" for k in "Sum Mean Max Min Prod L1 L2 SumSquare LogSum LogSumExp".split()),
-        (1,),
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +198,7 @@ class Inference:
             if target is not None and data is not None and data.shape is not None:
                 shape = expanded(data.shape, target)
                 return ValueType(value.elem_type, shape) if shape is not None else value
-        if node.op_type in POOLS and data is not None and _overhangs(node, data, value):
+        if node.op_type in POOLS and data is not None and overhangs(node, data.shape, value.shape):
             return ValueType(value.elem_type, None)
         if node.op_type in ("Tile", "Pad") and data is not None and data.shape is not None:
             ints = [o.ints if o else None for o in operands[1:]]
@@ -269,63 +235,3 @@ def _from_table(
         found.append(ValueType(like.elem_type, typed.shape) if typed and like else None)
     found += [None] * len(node.output)
     return tuple(found[: len(node.output)])
-
-
-def reshaped(shape: Shape | None, target: Sequence[Dim], zero_copies: bool) -> Shape | None:
-    """The shape that Reshape gives; None where a size stays open.
-
-    >>> reshaped(("n", 6), (0, 2, -1), True)
-    ('n', 2, 3)
-    """
-    out: list[Dim] = []
-    for axis, dim in enumerate(target):
-        if dim == 0 and zero_copies:
-            if shape is None or axis >= len(shape):
-                return None
-            out.append(shape[axis])
-        else:
-            out.append(dim)
-    if -1 in out:
-        hole = out.index(-1)
-        if shape is None or out.count(-1) > 1:
-            return None
-        rest = quotient(product(shape), product(out[:hole] + out[hole + 1 :]))
-        if rest is None:
-            return None
-        out[hole] = rest
-    return tuple(out)
-
-
-def expanded(shape: Shape, target: Sequence[Dim]) -> Shape | None:
-    """The shape that Expand gives; None where a size stays open."""
-    rank = max(len(shape), len(target))
-    a = (1,) * (rank - len(shape)) + tuple(shape)
-    b = (1,) * (rank - len(target)) + tuple(target)
-    out: list[Dim] = []
-    for x, y in zip(a, b, strict=True):
-        if x != y and 1 not in (x, y):
-            return None
-        out.append(x if y == 1 else y)
-    return tuple(out)
-
-
-POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
-
-
-def _overhangs(node: NodeProto, data: ValueType, value: ValueType) -> bool:
-    """Whether the last window of a pool that rounds up might begin in the padding.
-
-    ONNX's inference counts such a window and ONNX Runtime does not, so that its size is not known.
-    """
-    given = {a.name: a for a in node.attribute}
-    if "ceil_mode" not in given or not given["ceil_mode"].i:
-        return False
-    if data.shape is None or value.shape is None:
-        return True
-    spatial, out = data.shape[2:], value.shape[2:]
-    strides = list(given["strides"].ints) if "strides" in given else [1] * len(spatial)
-    pads = list(given["pads"].ints) if "pads" in given else [0] * (2 * len(spatial))
-    return any(
-        not isinstance(size, int) or not isinstance(made, int) or (made - 1) * stride >= size + pad
-        for size, made, stride, pad in zip(spatial, out, strides, pads, strict=False)
-    )

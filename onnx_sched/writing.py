@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -96,6 +97,10 @@ ALIGN = 4096
 """Offsets in a data file are multiples of this, so that a runtime can map each tensor by itself."""
 
 
+CHUNK = 1 << 24
+"""Bytes that are copied at a time."""
+
+
 class DataFile:
     """A data file beside a model, filled tensor by tensor."""
 
@@ -122,23 +127,35 @@ class DataFile:
         with span.path.open("rb") as original:
             original.seek(span.offset)
             while left:
-                chunk = original.read(min(left, 1 << 24))
+                chunk = original.read(min(left, CHUNK))
                 if not chunk:
                     raise ModelError(f"{span.path} ended while it was read")
-                self._file.write(chunk)
+                self._put(memoryview(chunk))
                 left -= len(chunk)
 
     def add_const(self, tensor: TensorProto, const: Const) -> None:
         """Compute a new weight and write it."""
         self._point(tensor, const.nbytes)
         array = np.ascontiguousarray(const.load())
-        self._file.write(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        self._put(array.reshape(-1).view(np.uint8).data)  # without a second copy
 
     def add_raw(self, tensor: TensorProto) -> None:
         """Move a tensor's numbers out of the model."""
         raw = tensor.raw_data
         self._point(tensor, len(raw))
-        self._file.write(raw)
+        self._put(memoryview(raw))
+
+    def _put(self, data: memoryview) -> None:
+        """Write bytes; long runs of zeros become a hole, as they were one where they came from."""
+        for begin in range(0, len(data), CHUNK):
+            part = data[begin : begin + CHUNK]
+            zero = not any(part[:: CHUNK // 64]) and not np.frombuffer(part, np.uint8).any()
+            if zero and len(part) == CHUNK:
+                self._file.seek(CHUNK, os.SEEK_CUR)
+            else:
+                self._file.write(part)
+        self._file.truncate()
 
 
 def write(

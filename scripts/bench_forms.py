@@ -184,6 +184,15 @@ def lines(cell: Cell) -> list[str]:
     return yields
 
 
+def table(cells: Sequence[Cell]) -> str:
+    """All ratios as Markdown."""
+    names = list(cells[0].gains)
+    rows = [["width, batch", *names], ["---"] * (len(names) + 1)]
+    for cell in cells:
+        rows.append([f"{cell.width}, {cell.batch}", *(words(cell.gains[n]) for n in names)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
@@ -213,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(*lines(cells[-1]), sep="\n", flush=True)
                 if options.json:
                     write(options, cells)
+    print(table(cells))
     lost = [(c, d) for c in cells for d in c.duels if d.lost]
     for cell, duel in lost:
         print(f"slower: {duel.ours} than {duel.best} at width {cell.width}, batch {cell.batch}")

@@ -18,8 +18,8 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
@@ -46,15 +46,13 @@ class Row:
         peer: Who.
         versions: Of what it needs.
         note: Why it was not raced; empty if it was.
-        microseconds: Median time of a run.
-        ours: How much faster ours is.
+        ours: How much faster ours is; with the times of both.
         verdict: What that says of ours.
     """
 
     peer: str
     versions: Mapping[str, str]
     note: str
-    microseconds: float | None = None
     ours: Speedup | None = None
     verdict: SpeedVerdict | None = None
 
@@ -93,6 +91,11 @@ def entered(given: Setting, peers: Mapping[str, Peer]) -> dict[str, str]:
     return notes
 
 
+def opened(peer: Peer, given: Setting) -> Runner:
+    """What runs a peer once."""
+    return peer.open(given).once
+
+
 def _difference(wanted: Array, found: Array) -> str:
     """How outputs differ, beyond rounding."""
     if wanted.shape != found.shape:
@@ -112,9 +115,8 @@ def rows_of(contest: Contest, notes: Mapping[str, str]) -> list[Row]:
         if note:
             found.append(Row(name, versions, note))
             continue
-        ours = contest.speedup(name, OURS)
         verdict = contest.verdict(name, OURS)
-        found.append(Row(name, versions, "", ours.before_us, ours, verdict))
+        found.append(Row(name, versions, "", contest.speedup(name, OURS), verdict))
     return found
 
 
@@ -122,11 +124,12 @@ def table(rows: Sequence[Row], ours_us: float) -> str:
     """The rows for people."""
     lines = [f"{'peer':18} {'us':>9}  ours is faster by", f"{OURS:18} {ours_us:9.1f}"]
     for row in rows:
+        name = "ORT" if row.peer == ORIGINAL else row.peer
         if row.ours is None:
-            lines.append(f"{row.peer:18} {'':9}  {row.note}")
+            lines.append(f"{name:18} {'':9}  {row.note}")
             continue
         said = "" if row.verdict == "faster" else f"  {str(row.verdict).replace('_', ' ')}"
-        lines.append(f"{row.peer:18} {row.microseconds:9.1f}  {words(row.ours)}{said}")
+        lines.append(f"{name:18} {row.ours.before_us:9.1f}  {words(row.ours)}{said}")
     return "\n".join(lines)
 
 
@@ -154,13 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if notes[OURS]:
             raise SystemExit(f"{OURS}: {notes[OURS]}")
 
-        def opener(name: str) -> Any:
-            def make() -> Runner:
-                return PEERS[name].open(given).once
-
-            return make
-
-        contest = Contest({name: opener(name) for name, note in notes.items() if not note})
+        ready = [name for name, note in notes.items() if not note]
+        contest = Contest({name: partial(opened, PEERS[name], given) for name in ready})
         contest.run(options.pairs, options.openings)
     rows = rows_of(contest, notes)
     ours_us = contest.gain(OURS).after_us

@@ -4,12 +4,12 @@
 
 The rows are in scripts/mutants.toml: a piece of text that stands once in a file, what to put in its place,
 and the tests that must notice.  Nothing is changed in the tree: every worker has a copy of it.  First the
-tests run as the tree is, for a test that fails anyway shows nothing.
+tests run with the tree as it is, for a test that fails anyway shows nothing.
 
     killed    a test failed, or the process that ran the tests died
     survived  all tests passed: a test is missing
     stale     the text does not stand exactly once in the file: the row must follow the code
-    broken    the tests could not run, or took too long: nothing is shown
+    broken    the tests could not run, took too long, or fail anyway: nothing is shown
 
 Exits 1 if any mutant is not killed.
 """
@@ -226,27 +226,25 @@ def each(jobs: Sequence[Job], free: queue.Queue[Path]) -> Iterator[Outcome]:
         pool.shutdown(cancel_futures=True)
 
 
-def tests_of(mutants: Sequence[Mutant]) -> list[str]:
-    """The tests of some rows, each once; none whose whole file is among them, too."""
-    every = list(dict.fromkeys(t for m in mutants for t in m.tests))
-    return [t for t in every if "::" not in t or t.partition("::")[0] not in every]
-
-
 def check(
     mutants: Sequence[Mutant], tree: Path, jobs: int, limit: float, tell: Callable[[Outcome], None]
 ) -> list[Outcome]:
-    """Try mutants; their outcomes in the order of the rows.
-
-    Raises:
-        RuntimeError: If a test fails without any mutant.
-    """
+    """Try mutants; their outcomes in the order of the rows."""
+    found: dict[str, Outcome] = {}
     with copies(tree, jobs) as free:
-        plain = [partial(tested, t, tests=(t,), limit=limit) for t in tests_of(mutants)]
-        failed = [o for o in each(plain, free) if o.status != "survived"]
-        for o in failed[:1]:
-            raise RuntimeError(f"fails without any mutant: {o.by or o.name}: {o.reason}")
-        found: dict[str, Outcome] = {}
-        for outcome in each([partial(tried, m, limit=limit) for m in mutants], free):
+        tests = dict.fromkeys(t for m in mutants for t in m.tests)
+        plain = each([partial(tested, t, tests=(t,), limit=limit) for t in tests], free)
+        failing = {o.name: o for o in plain if o.status != "survived"}
+        work: list[Job] = []
+        for mutant in mutants:
+            wrong = [failing[t] for t in mutant.tests if t in failing]
+            if wrong:
+                why = f"fails without any mutant: {wrong[0].reason}"
+                found[mutant.name] = Outcome(mutant.name, "broken", wrong[0].by, why)
+                tell(found[mutant.name])
+            else:
+                work.append(partial(tried, mutant, limit=limit))
+        for outcome in each(work, free):
             tell(outcome)
             found[outcome.name] = outcome
     return [found[m.name] for m in mutants]
@@ -254,7 +252,7 @@ def check(
 
 def shown(outcome: Outcome) -> str:
     """An outcome as a line of a table."""
-    by = outcome.by or outcome.reason
+    by = f"{outcome.by}  {outcome.reason}".strip()
     return f"{outcome.status:<9} {outcome.name:<44} {outcome.seconds:>6.1f} s  {by}"
 
 
@@ -277,11 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def tell(outcome: Outcome) -> None:
         print(shown(outcome), flush=True)
 
-    try:
-        found = check(chosen, asked.tree.resolve(), max(1, asked.jobs), asked.limit, tell)
-    except RuntimeError as error:
-        print(error, file=sys.stderr)
-        return 1
+    found = check(chosen, asked.tree.resolve(), max(1, asked.jobs), asked.limit, tell)
     if asked.json is not None:
         asked.json.write_text(json.dumps([asdict(o) for o in found], indent=1) + "\n", "utf-8")
     killed = sum(o.status == "killed" for o in found)

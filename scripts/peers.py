@@ -31,9 +31,9 @@ Array = NDArray[np.float32]
 OURS = "ours + ORT"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """What all peers run.
+    """What all peers run; known by itself, so that what is made of it is kept.
 
     Attributes:
         original: The model.
@@ -106,7 +106,7 @@ def _slimmed(path: Path) -> bytes:
     slim = importlib.import_module("onnxslim").slim
     with contextlib.redirect_stdout(io.StringIO()):
         model: onnx.ModelProto = slim(onnx.load(path))
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 def onnxscript_ort(setting: Setting) -> Opened:
@@ -118,7 +118,7 @@ def onnxscript_ort(setting: Setting) -> Opened:
 def _scripted(path: Path) -> bytes:
     optimizer = importlib.import_module("onnxscript.optimizer")
     model: onnx.ModelProto = optimizer.optimize(onnx.load(path))
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 def openvino(model: Path, setting: Setting) -> Opened:
@@ -148,20 +148,14 @@ def openvino(model: Path, setting: Setting) -> Opened:
 def torch_compiled(setting: Setting) -> Opened:
     """`torch.compile` with frozen weights, alike layers fused into batched ones, stacked throughout."""
     torch: Any = importlib.import_module("torch")
-    compiled = _compiled(setting.original, setting.size, setting.threads)
     x = torch.from_numpy(setting.x)
+    compiled = _compiled(setting)
 
-    def once() -> object:
+    def once() -> Any:
         with torch.no_grad():
             return compiled(x)
 
-    return Opened(once, lambda: np.asarray(compiled_output(once)))
-
-
-def compiled_output(once: Runner) -> Array:
-    """A result of torch as an array."""
-    result: Any = once()
-    return np.asarray(result.numpy())
+    return Opened(once, lambda: np.asarray(once().numpy()))
 
 
 FUSIONS: Mapping[str, Mapping[str, object]] = {
@@ -178,23 +172,16 @@ FUSIONS: Mapping[str, Mapping[str, object]] = {
 
 
 @cache
-def _compiled(path: Path, size: Size, threads: int) -> Any:
+def _compiled(setting: Setting) -> Any:
     """Compiled once: that takes much longer than all races."""
     import torch
 
     config: Any = importlib.import_module("torch._inductor.config")
-    torch.set_num_threads(threads)
-    module = _module(path, size)
+    torch.set_num_threads(setting.threads)
+    compiled = torch.compile(_module(setting.original, setting.size), dynamic=False)
     with config.patch(freezing=True, pre_grad_fusion_options=dict(FUSIONS)), torch.no_grad():
-        compiled = torch.compile(module, dynamic=False)
-        compiled(torch.zeros(onnx_batch(path), size.features))
+        compiled(torch.from_numpy(setting.x))
     return compiled
-
-
-def onnx_batch(path: Path) -> int:
-    """The fixed batch size of the benchmark's model."""
-    model = onnx.load(path, load_external_data=False)
-    return model.graph.input[0].type.tensor_type.shape.dim[0].dim_value
 
 
 def _module(path: Path, size: Size) -> Any:

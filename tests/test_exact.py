@@ -31,11 +31,26 @@ Problem = tuple[Dag, tuple[str, ...], tuple[int, ...]]
 
 
 @st.composite
+def woven(draw: st.DrawFn) -> Dag:
+    """A few long chains side by side, with links between them."""
+    lengths = draw(st.lists(st.integers(2, 6), min_size=2, max_size=4))
+    order = sorted((step, chain) for chain, n in enumerate(lengths) for step in range(n))
+    number = {place: op for op, place in enumerate(order)}
+    preds = [{number[step - 1, chain]} if step else set() for step, chain in order]
+    for _ in range(draw(st.integers(0, 4))):
+        a, b = draw(st.tuples(*[st.integers(0, len(order) - 1)] * 2))
+        if a != b:
+            preds[max(a, b)].add(min(a, b))
+    return tuple(tuple(sorted(before)) for before in preds)
+
+
+@st.composite
 def problems(draw: st.DrawFn) -> Problem:
     """A small graph with letters for signatures, and what a launch of each letter costs."""
-    preds = draw(st.one_of(dags(max_ops=9), models(max_blocks=2)))
-    signatures = draw(st.tuples(*[st.sampled_from("ABC")] * len(preds)))
-    price = {letter: draw(st.integers(0, 4)) for letter in "ABC"}
+    preds = draw(st.one_of(woven(), dags(max_ops=9), models(max_blocks=2)))
+    letters = draw(st.sampled_from(["AB", "ABC", "ABCD"]))
+    signatures = draw(st.tuples(*[st.sampled_from(letters)] * len(preds)))
+    price = {letter: draw(st.sampled_from([1, 1, 1, 0, 2, 5])) for letter in letters}
     return preds, signatures, tuple(price[s] for s in signatures)
 
 
@@ -106,7 +121,7 @@ def test_the_cost_is_that_of_brute_force(problem: Problem) -> None:
 
 
 @needs_ortools
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=200)
 @given(problems())
 def test_cp_sat_alone_finds_and_proves_the_same(problem: Problem) -> None:
     """The model that CP-SAT is given says what the problem is, without any help of the search."""

@@ -24,7 +24,6 @@ from onnx_sched.report import explain_text
 from onnx_sched.report.codes import CODES
 from tests.nets import name_nodes, net, numbers
 from tests.pages import HOSTILE, towers
-from tests.screens import FOLDER, SCREENS, screen
 
 MODELS = Path(__file__).parent.parent / "models"
 SEVERAL = ["grouped_mlp", "mmoe", "near_unequal_widths", "near_tapped_lane", "near_dynamic_dims"]
@@ -327,15 +326,3 @@ def test_skips() -> None:
     """Flags of `optimize` count."""
     result = run("explain", MODELS / "mmoe.onnx", "--node", "experts.0.0/Gemm", "--skip-op", "Gemm")
     assert "S401" in result.output
-
-
-@pytest.mark.parametrize("name", SCREENS)
-def test_golden(name: str) -> None:
-    """Screens are as they were looked at and found right (`python -m tests.screens` renews them)."""
-    shown = (FOLDER / f"{name}.txt").read_text("utf-8")
-    assert shown == f"$ onnx-sched {SCREENS[name]}\n{screen(SCREENS[name])}"
-
-
-def test_golden_files() -> None:
-    """There is one file for each screen, and no other."""
-    assert sorted(p.stem for p in FOLDER.glob("*.txt")) == sorted(SCREENS)

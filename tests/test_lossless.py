@@ -41,11 +41,19 @@ def cases() -> list[Case]:
     return backend_cases.collect(backend_cases.SLOW)[::SAMPLE]
 
 
+def unusual(model: ModelProto) -> bytes:
+    """The model in bytes that no writer would make of it: its graph goes before the rest."""
+    rest = ModelProto()
+    rest.CopyFrom(model)
+    rest.ClearField("graph")
+    return bytes(ModelProto(graph=model.graph).SerializeToString() + rest.SerializeToString())
+
+
 def test_a_model_with_nothing_to_do_is_a_byte_copy(cases: list[Case], tmp_path: Path) -> None:
     """The file that comes out is the file that went in; one operator alone is never a batch."""
     path, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
     for case in cases:
-        path.write_bytes(case.model.SerializeToString())
+        path.write_bytes(unusual(case.model))
         result = optimized(path)
         result.save(out)
         assert not result.changed, case.name

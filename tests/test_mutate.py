@@ -105,13 +105,12 @@ def test_a_clean_table_is_no_failure(tmp_path: Path) -> None:
         checked(tmp_path, tree, *rows, more=("--only", "nobody"))
 
 
-def test_a_test_that_fails_anyway_shows_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The tests run once without any mutant: one that fails then is the first thing to mend."""
+def test_a_test_that_fails_anyway_shows_nothing(tmp_path: Path) -> None:
+    """The tests run once without any mutant: a row whose test fails then has nothing to show."""
     tree = small_tree(tmp_path, TESTS.replace("== 5", "== 6"))
-    assert checked(tmp_path, tree, row("children", *LESS)) == (1, [])
-    assert "fails without any mutant: tests/test_price.py::test_price" in capsys.readouterr().err
+    code, (found,) = checked(tmp_path, tree, row("children", *LESS))
+    assert (code, found.status, found.by) == (1, "broken", "tests/test_price.py::test_price")
+    assert "without any mutant" in found.reason
 
 
 def test_what_cannot_run_is_not_killed(tmp_path: Path) -> None:

@@ -134,9 +134,8 @@ def test_a_body_is_never_raced_by_itself() -> None:
     """Races are of the main graph's units: those of a body have numbers of their own."""
     model = branches(plain(), graph("() => (float[N,4] z) { z = Identity(x) }"))
     analysis = analyse(Source(model, None))
-    skip = lambda circuit: lambda unit: False  # noqa: E731
-    inner = planned_bodies(analysis, skip, None)
-    draft = with_bodies(analysis, modelled_plan(analysis, skip(None), None), inner)
+    inner = planned_bodies(analysis, lambda circuit: lambda unit: False, None)
+    draft = with_bodies(analysis, modelled_plan(analysis, lambda unit: False, None), inner)
     condition = Condition((), {}, 1)
     races = {n: [(condition, Speedup(3.0, 2.0, 1.5, 1.4, 1.6, 40))] for n in range(99)}
     (row,) = region_rows(analysis, draft, Expected(device("cpu"), races))

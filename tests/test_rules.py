@@ -15,7 +15,7 @@ from onnx import ModelProto, NodeProto
 import onnx_sched
 from onnx_sched.circuit import LINEAR
 from onnx_sched.passes.rewrite import MEMBERS
-from onnx_sched.passes.rules import BY_DOMAIN, rule_for
+from onnx_sched.passes.rules import BY_DOMAIN, PASSES, rule_for
 from onnx_sched.variants import forms
 from tests.more_rule_examples import EXAMPLES as MORE
 from tests.more_rule_examples import REFUSED_ROWS
@@ -53,6 +53,13 @@ def test_every_row_has_an_example() -> None:
     """No rule without a test, and no example of a rule that is gone."""
     rows = {f"{d}.{k}" if d else k for d, table in BY_DOMAIN.items() for k in table}
     assert rows == {example.row for example in (*EXAMPLES, *MORE)} | REFUSED_ROWS
+
+
+def test_no_op_has_two_rules() -> None:
+    """A row that another table hides would never run."""
+    for which in (0, 1):
+        rows = [op for tables in PASSES.values() for op in tables[which]]
+        assert len(rows) == len(set(rows))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.row)

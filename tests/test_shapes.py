@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
 from onnx_sched.dims import Dim, Shape, symbol
-from onnx_sched.shapes import ValueType, expanded, from_proto, reshaped, to_proto
+from onnx_sched.shapes import ValueType, from_proto, to_proto
+from onnx_sched.sizes import expanded, reshaped
 from onnx_sched.values import Values
 from tests.nets import (
     Array,

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import onnx
-from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
 from onnx_sched.errors import ModelError
@@ -29,6 +27,7 @@ from onnx_sched.judge.provider import SelectedProvider, select_provider
 from onnx_sched.judge.randomness import randomness
 from onnx_sched.judge.ranking import rankings
 from onnx_sched.judge.strictness import check_cuda_graph, check_placement
+from onnx_sched.reading import model_in
 
 Progress = Callable[[str], None]
 
@@ -154,14 +153,9 @@ def read_model(path: Path) -> ModelProto:
     Raises:
         ModelError: There is no such file, or it holds no model.
     """
-    try:
-        model = onnx.load(str(path), load_external_data=False)
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-    except DecodeError:
-        raise ModelError(f"{path} is not an ONNX model") from None
+    model = model_in(path)
     if not model.graph.node and not model.graph.output:
-        raise ModelError(f"{path} holds no model")
+        raise ModelError(f"{path} holds no graph: it is not an ONNX model", "Check the file.")
     return model
 
 

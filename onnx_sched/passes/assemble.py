@@ -10,9 +10,9 @@ from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from onnx_sched.bodies import Body, Place, replaced
 from onnx_sched.circuit import Circuit
-from onnx_sched.tensors import placeholder
 from onnx_sched.nodes import captures
 from onnx_sched.passes.rewrite import Rewritten
+from onnx_sched.tensors import placeholder
 
 
 def assemble(

@@ -246,29 +246,6 @@ def _places(layout: Layout, axes: Sequence[int]) -> list[int]:
     return [k for k in found if k is not None]
 
 
-def check_concat(unit: Unit, circuit: Circuit) -> str | None:
-    """All members must differ by lane."""
-    if not all(isinstance(o, str) for o in unit.operands):
-        return "a member is constant"
-    return known(unit, circuit)
-
-
-def concat(batch: Batch) -> None:
-    """Concat of values inside each lane."""
-    rank = len(batch.shape(0))
-    names = []
-    for k in range(batch.slots):
-        lanes = batch.lanes(k)
-        if lanes is None:
-            raise Refused(
-                "S102", f"a member of {batch.circuit.label(batch.unit)} is one value for all lanes"
-            )
-        names.append(batch.store.get(lanes, lead(rank)))
-    axis = wrap(batch.unit.integer("axis", 1), rank)
-    out = batch.make("Concat", names, axis=axis + 1)
-    batch.put(lead(rank), out[0])
-
-
 def cumsum(batch: Batch) -> None:
     """CumSum: the axis is an operand."""
     operand = batch.unit.operands[1]
@@ -316,7 +293,6 @@ RULES: Table = {
     **dict.fromkeys(("ArgMax", "ArgMin"), Rule(arg, known)),
     "Split": Rule(split, check_split, static=(1,)),
     "Slice": Rule(slice_, check_slice, static=(1, 2, 3, 4)),
-    "Concat": Rule(concat, check_concat),
     "CumSum": Rule(cumsum, known_const, static=(1,)),
     "TopK": Rule(topk, known_const, static=(1,)),
 }

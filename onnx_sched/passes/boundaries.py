@@ -20,6 +20,7 @@ from onnx_sched.plan import Refused
 from onnx_sched.relayout import Step, effort, steps
 from onnx_sched.stacking import LANE, Bulk, Layout, is_packed, lane_axis, lead, packed, plain
 
+
 class Store:
     """Bundles as they come to lie in the new graph, made on request and remembered."""
 

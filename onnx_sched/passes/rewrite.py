@@ -7,22 +7,20 @@ layout; what nobody reads any more is left out.
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from onnx import NodeProto
 
 from onnx_sched.circuit import Circuit, node_label
 from onnx_sched.constants import Const
-from onnx_sched.nodes import domain_of
 from onnx_sched.passes.axes import wrap
 from onnx_sched.passes.boundaries import Store
-from onnx_sched.passes.homes import Bundle, Homes, Piece, View
 from onnx_sched.passes.emit import Emitter
 from onnx_sched.passes.empty_batches import barriers, exposed
 from onnx_sched.passes.fold import fold_centres, fold_norms
+from onnx_sched.passes.homes import Bundle, Homes, Piece, View
 from onnx_sched.passes.rule import Batch
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.passes.worklist import Item, Worklist, lanes_of

@@ -17,8 +17,8 @@ from onnx_sched.circuit import Circuit, Operand, Unit
 from onnx_sched.constants import Array, Const, stack
 from onnx_sched.dims import Dim, Shape
 from onnx_sched.passes.boundaries import Store
-from onnx_sched.passes.homes import Bundle
 from onnx_sched.passes.emit import Emitter
+from onnx_sched.passes.homes import Bundle
 from onnx_sched.plan import Group, Refused
 from onnx_sched.stacking import (
     LANE,

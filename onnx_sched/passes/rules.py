@@ -51,7 +51,7 @@ PASSES: Mapping[str, tuple[Table, Table]] = {
     "contrib": ({}, contrib.RULES),
     "skip_norms": (skip_norms.RULES, skip_norms.CONTRIB),
 }
-"""The tables of each pass, for the default domain and for com.microsoft; the last row for an op counts."""
+"""The tables of each pass, for the default domain and for com.microsoft; no op stands twice."""
 
 RULES: Table = {op: rule for own, _ in PASSES.values() for op, rule in own.items()}
 CONTRIB: Table = {op: rule for _, own in PASSES.values() for op, rule in own.items()}

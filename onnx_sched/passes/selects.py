@@ -20,7 +20,6 @@ from onnx import TensorProto
 
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.constants import Const, from_array
-from onnx_sched.passes import shapes
 from onnx_sched.passes.axes import home, known, place, signed, wrap
 from onnx_sched.passes.operands import apart, apiece, choose, one, own_consts
 from onnx_sched.passes.rule import Batch, Rule, Table
@@ -166,7 +165,7 @@ def gather_nd(batch: Batch) -> None:
     where, count = batch.unit.operands[1], len(batch.shape(1))
     rank, after = len(batch.shape(0)), len(batch.out_bulk().shape)
     if isinstance(where, Const) and depth == 1 and not batches and count > 1 and batch.lanes(0):
-        shapes.gather_nd(batch)
+        entries(batch, where.reshape(where.shape[:-1]))
         return
     index, data = one(batch, 1), one(batch, 0)
     if index is not None:
@@ -181,6 +180,19 @@ def gather_nd(batch: Batch) -> None:
         names = [apiece(batch, 0, lead(rank)), apiece(batch, 1, lead(count))]
         out = batch.make("GatherND", names, **batch.attributes(batch_dims=batches + 1))
         batch.put(lead(after), out[0])
+
+
+def entries(batch: Batch, where: Const) -> None:
+    """GatherND(x_i, I[..., 1])  ==>  Gather(Stack(x), I[...], axis=1): the indices' axes replace one."""
+    name, layout = home(batch, [0])
+    position = place(layout, 0)
+    assert position is not None
+    index = batch.emit.const(where, f"{batch.hint}_index")
+    out = batch.make("Gather", [name, index], axis=position)
+    shift = where.rank - 1
+    after = renumber(layout, {a: a + shift if a else 0 for a in range(len(batch.shape(0)))})
+    taken = tuple((k,) for k in range(where.rank))
+    batch.put((*after[:position], *taken, *after[position + 1 :]), out[0])
 
 
 def gather_elements(batch: Batch) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.constants import Const
 from onnx_sched.dims import product
-from onnx_sched.passes.axes import home, known, place, wrap
+from onnx_sched.passes.axes import known, wrap
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
 from onnx_sched.relayout import reshape_target
@@ -160,50 +160,6 @@ def expand(batch: Batch) -> None:
     batch.put(lead(rank), out[0])
 
 
-def check_gather_nd(unit: Unit, circuit: Circuit) -> str | None:
-    """Constant indices of one number each."""
-    where = unit.operands[1]
-    if not isinstance(where, Const) or where.rank < 2 or where.shape[-1] != 1:
-        return "only constant indices of one number each are moved"
-    if unit.integer("batch_dims"):
-        return "it has batch_dims"
-    return known(unit, circuit)
-
-
-def gather_nd(batch: Batch) -> None:
-    """GatherND(x_i, I[..., 1])  ==>  Gather(Stack(x), I[...], axis=1)."""
-    where = batch.unit.operands[1]
-    assert isinstance(where, Const)
-    _gather(batch, where.reshape(where.shape[:-1]), 0)
-
-
-def check_gather(unit: Unit, circuit: Circuit) -> str | None:
-    """The data may differ by lane; the indices must not."""
-    if not isinstance(unit.operands[1], Const):
-        return "its indices are computed"
-    return known(unit, circuit)
-
-
-def gather(batch: Batch) -> None:
-    """Gather(x_i, I, axis=a)  ==>  Gather(Stack(x), I, axis=a + 1), the same I in every lane."""
-    where = batch.unit.operands[1]
-    assert isinstance(where, Const)
-    _gather(batch, where, wrap(batch.unit.integer("axis"), len(batch.shape(0))))
-
-
-def _gather(batch: Batch, where: Const, axis: int) -> None:
-    """Entries of one axis; the axes of the indices take its place."""
-    name, layout = home(batch, [axis])
-    place_of = place(layout, axis)
-    assert place_of is not None
-    index = batch.emit.const(where, f"{batch.hint}_index")
-    out = batch.make("Gather", [name, index], axis=place_of)
-    shift = where.rank - 1
-    after = renumber(layout, {a: a if a <= axis else a + shift for a in range(len(batch.shape(0)))})
-    taken = tuple((axis + k,) for k in range(where.rank))
-    batch.put((*after[:place_of], *taken, *after[place_of + 1 :]), out[0])
-
-
 RULES: Table = {
     "Squeeze": Rule(squeeze, check_axes, static=(1,)),
     "Unsqueeze": Rule(unsqueeze, check_axes, static=(1,)),
@@ -211,6 +167,4 @@ RULES: Table = {
     "Reshape": Rule(reshape, known),
     "Flatten": Rule(reshape, known),
     "Expand": Rule(expand, known),
-    "GatherND": Rule(gather_nd, check_gather_nd, static=(1,)),
-    "Gather": Rule(gather, check_gather, static=(1,)),
 }

@@ -1,0 +1,353 @@
+"""The benchmark scripts, each on something tiny: they run, say what they must, and fail when they must."""
+
+from __future__ import annotations
+
+import doctest
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from models.mlp import grouped_mlp
+from onnx_sched.judge.agree import validate
+from onnx_sched.judge.measure import Runner, Speedup
+from onnx_sched.judge.runtime import RuntimeRefused, open_session, run
+from scripts import bench_corpus, bench_cost, bench_forms, bench_peers, bounds, contest, peers
+from scripts.contest import AGAIN, ORIGINAL, Contest
+from scripts.table_forms import EMPTY, PLANNED, Size, by_hand, planned
+
+QUICK = ["--pairs", "10", "--openings", "2"]
+EVEN = Speedup(10.0, 10.0, 1.0, 0.99, 1.01, 60)
+LOSS = Speedup(10.0, 20.0, 0.5, 0.49, 0.51, 60)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A small model with lanes, and one without."""
+    models = tmp_path / "models"
+    models.mkdir()
+    onnx.save(grouped_mlp(layers=2, groups=3, width=4), str(models / "lanes.onnx"))
+    onnx.save(grouped_mlp(layers=2, groups=1, width=4), str(models / "single.onnx"))
+    return models
+
+
+# -- contests ------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """Runners of a known cost, and how often they were opened."""
+
+    def __init__(self) -> None:
+        self.opened: Counter[str] = Counter()
+
+    def maker(self, name: str, size: int) -> Callable[[], Runner]:
+        """Opens what multiplies a matrix of some size."""
+        matrix = np.ones((size, size), np.float32)
+
+        def make() -> Runner:
+            self.opened[name] += 1
+            return lambda: matrix @ matrix
+
+        return make
+
+
+def test_a_contest_opens_everything_anew_and_sees_who_is_faster() -> None:
+    """Every opening opens each entrant once; all have the same number of samples; more can be taken."""
+    worker = Worker()
+    sizes = {ORIGINAL: 256, AGAIN: 256, "small": 16}
+    held = Contest({name: worker.maker(name, size) for name, size in sizes.items()})
+    held.run(pairs=30, openings=3)
+    assert worker.opened == dict.fromkeys(sizes, 3)
+    assert held.gain("small").pairs == held.floor.pairs == 30
+    held.run(pairs=30, openings=3)
+    assert worker.opened == dict.fromkeys(sizes, 6)
+    assert held.gain("small").pairs == 60
+    assert held.gain("small").low > 2
+    assert held.verdict(ORIGINAL, "small") == "faster"
+    assert held.verdict("small", ORIGINAL) == "slower"
+
+
+def test_times_are_those_of_one_run() -> None:
+    """However many runs make a turn."""
+    held = Contest({ORIGINAL: Worker().maker(ORIGINAL, 192)})
+    held.run(pairs=20, openings=1)
+    once = Worker().maker(ORIGINAL, 192)()
+    expected = min(contest._microseconds(once) for _ in range(50))
+    assert 0.3 * expected < held.speedup(ORIGINAL, ORIGINAL).before_us
+    assert min(held._taken[0][ORIGINAL]) < 3 * expected
+
+
+def test_doctests() -> None:
+    """The examples in the docstrings hold."""
+    for module in (contest, bench_cost):
+        found = doctest.testmod(module)
+        assert found.attempted
+        assert found.failed == 0
+
+
+# -- forms ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [Size(2, 3, 5), Size(3, 2, 16)])
+def test_forms_by_hand_give_the_same(size: Size) -> None:
+    """Every form of the table agrees with the original; just those said to take an empty batch do."""
+    model = grouped_mlp(layers=size.layers, groups=size.groups, width=size.width)
+    rng = np.random.default_rng(0)
+    feeds = [{"x": rng.standard_normal((n, size.features)).astype(np.float32)} for n in (1, 4)]
+    empty = {"x": np.zeros((0, size.features), np.float32)}
+    for name, made in by_hand(model, size).items():
+        onnx.checker.check_model(made, full_check=True)
+        found = validate(model.SerializeToString(), made.SerializeToString(), feeds, "cpu")
+        assert found.verdict in ("bitwise", "within_tolerance"), (name, found.reason)
+        session = open_session(made.SerializeToString(), "cpu")
+        if name in EMPTY:
+            assert run(session, empty)["y"].shape == (0, size.features)
+        else:
+            with pytest.raises(RuntimeRefused):
+                run(session, empty)
+
+
+@pytest.mark.parametrize("form", PLANNED)
+def test_a_planned_form_is_the_one_that_was_asked_for(form: str) -> None:
+    """One product a layer: batched products, or grouped convolutions."""
+    made = planned(grouped_mlp(layers=3, groups=4, width=4), form, "cpu")
+    counts = Counter(n.op_type for n in made.graph.node)
+    heavy = "MatMul" if form == "stacked" else "Conv"
+    assert counts[heavy] == 3
+    assert counts["MatMul"] + counts["Conv"] + counts["Gemm"] == 3
+
+
+def test_bench_forms_races_all_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every form and every choice has a ratio with an interval; the exit code is what the duels say."""
+    out = tmp_path / "forms.json"
+    size = ["--widths", "4", "--batches", "2", "--layers", "2", "--groups", "3"]
+    code = bench_forms.main([*size, *QUICK, "--time-limit", "1", "--json", str(out)])
+    (cell,) = json.loads(out.read_text())["cells"]
+    hand = {"stacked", "grouped_conv", "conv_t", "conv_t_1d", "conv_t_padded"}
+    ours = {"ours", "ours, not empty", "ours, all sizes"}
+    assert set(cell["gains"]) == hand | {f"plan: {form}" for form in PLANNED} | ours
+    assert all(g["low"] <= g["ratio"] <= g["high"] for g in cell["gains"].values())
+    duels = cell["duels"]
+    assert [d["ours"] for d in duels] == ["ours", "ours, not empty"]
+    assert duels[0]["best"] not in hand - set(EMPTY)
+    assert code == int(any(d["verdict"] == "slower" and not d["same"] for d in duels))
+    said = capsys.readouterr().out
+    assert "| width, batch | stacked |" in said
+    assert "duels" in said
+
+
+@pytest.mark.parametrize(("same", "code"), [(False, 1), (True, 0)])
+def test_bench_forms_fails_where_the_choice_is_slower(
+    same: bool, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A duel that is lost costs the run, but one model cannot be slower than itself."""
+    duel = bench_forms.Duel("ours", "conv_t", same, LOSS, EVEN, "slower")
+    cell = bench_forms.Cell(4, 2, EVEN, {"conv_t": EVEN}, (duel,))
+    monkeypatch.setattr(bench_forms.Bench, "cell", lambda self, batch: cell)
+    assert bench_forms.main(["--widths", "4", "--batches", "2", "--layers", "1"]) == code
+    assert ("slower: ours than conv_t" in capsys.readouterr().out) == (not same)
+
+
+# -- peers ---------------------------------------------------------------------------------------------
+
+SMALL = ["--branches", "3", "--layers", "2", "--width", "4", "--batch", "2", "--time-limit", "1"]
+
+
+def wrong(given: peers.Setting) -> peers.Opened:
+    """A peer that gives zeros."""
+    return peers.Opened(lambda: None, lambda: np.zeros_like(given.x))
+
+
+def test_bench_peers_lists_who_is_missing_or_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither is raced, and neither is dropped."""
+    own = {name: peers.PEERS[name] for name in (ORIGINAL, AGAIN, peers.OURS)}
+    others = {
+        "absent": peers.Peer(("no_module_of_this_name",), wrong),
+        "wrong": peers.Peer((), wrong),
+    }
+    monkeypatch.setattr(bench_peers, "PEERS", {**own, **others})
+    out = tmp_path / "peers.json"
+    code = bench_peers.main([*SMALL, *QUICK, "--json", str(out)])
+    data = json.loads(out.read_text())
+    rows = {row["peer"]: row for row in data["peers"]}
+    assert set(rows) == {ORIGINAL, "absent", "wrong"}
+    assert rows["absent"]["note"] == "not installed: no_module_of_this_name"
+    assert rows["wrong"]["note"].startswith("other outputs: they differ by")
+    assert rows["absent"]["ours"] is rows["wrong"]["ours"] is None
+    assert code == int(rows[ORIGINAL]["verdict"] != "faster")
+    said = capsys.readouterr().out
+    assert "absent" in said
+    assert "wrong" in said
+    assert "of 1 peers that were raced; 2 were not" in said
+
+
+def setting(tmp_path: Path, norm_groups: int = 3) -> peers.Setting:
+    """The peers' model, small."""
+    size = Size(2, norm_groups, 4)
+    path = tmp_path / "original.onnx"
+    model = grouped_mlp(layers=2, groups=norm_groups, width=4, norm=True, batch=2)
+    onnx.save(model, str(path))
+    x = np.random.default_rng(0).standard_normal((2, size.features)).astype(np.float32)
+    return peers.Setting(path, path, size, x, 1)
+
+
+@pytest.mark.parametrize("name", [n for n in peers.PEERS if n != "torch.compile"])
+def test_a_peer_that_is_installed_gives_the_same(name: str, tmp_path: Path) -> None:
+    """Its output is the original's, also after it ran many times."""
+    peer = peers.PEERS[name]
+    if peer.missing:
+        pytest.skip(f"not installed: {', '.join(peer.missing)}")
+    given = setting(tmp_path)
+    opened = peer.open(given)
+    for _ in range(3):
+        opened.once()
+    wanted = peers.PEERS[ORIGINAL].open(given).output()
+    np.testing.assert_allclose(opened.output(), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.export
+def test_the_module_for_torch_has_the_same_weights(tmp_path: Path) -> None:
+    """Run eagerly, it gives the original's output (compiling takes too long for a test)."""
+    torch = pytest.importorskip("torch")
+    given = setting(tmp_path)
+    with torch.no_grad():
+        found = peers._module(given.original, given.size)(torch.from_numpy(given.x))
+    wanted = peers.PEERS[ORIGINAL].open(given).output()
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
+# -- corpus --------------------------------------------------------------------------------------------
+
+
+def test_bench_corpus_tells_speed_and_bound_of_every_model(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A row for every condition; what is unchanged is a copy; a broken file costs no other."""
+    (folder / "broken.onnx").write_bytes(b"no model")
+    out = tmp_path / "corpus.json"
+    given = [str(folder), "--choose", "always", "--batch", "1", "3", "--threads", "1"]
+    code = bench_corpus.main([*given, *QUICK, "--target", "cpu", "--json", str(out)])
+    assert code == 1
+    assert "broken.onnx is not an ONNX model" in capsys.readouterr().err
+    data = json.loads(out.read_text())
+    assert [(r["model"], r["batch"], r["changed"]) for r in data["rows"]] == [
+        ("lanes", 1, True),
+        ("lanes", 3, True),
+        ("single", 1, False),
+        ("single", 3, False),
+    ]
+    for row in data["rows"]:
+        limit = row["bound"]
+        parts = limit["weights_us"] + limit["dispatches_us"] + limit["kernels_us"]
+        assert parts >= row["speedup"]["after_us"] - 0.1
+        assert limit["dispatches"] > 0
+        assert row["bound_by"] in ("weights read", "dispatches", "ORT kernels")
+    assert not any(row["slower"] for row in data["rows"] if not row["changed"])
+    assert [(s["batch"], s["models"], s["changed"]) for s in data["summary"]] == [
+        (1, 2, 1),
+        (3, 2, 1),
+    ]
+    assert [f["model"] for f in data["failed"]] == ["broken"]
+
+
+def row(
+    ratio: float, low: float, changed: bool = True, opportunity: bool = True
+) -> bench_corpus.Row:
+    """A row of which only the speed matters."""
+    speed = Speedup(10.0, 10.0 / ratio, ratio, low, ratio + 0.05, 60)
+    limit = bounds.Bound(1.0, 2.0, 3.0, 100, 4, (("Conv", 0.9),))
+    name = f"{ratio}{low}{changed}"
+    return bench_corpus.Row(name, 1, 1, 9, 5, changed, opportunity, speed, EVEN, limit)
+
+
+def test_the_summary_counts_the_slower_and_takes_means() -> None:
+    """An interval that reaches below 0.98 is slower; an unchanged model is 1, whatever was measured."""
+    rows = [row(4.0, 3.9), row(1.0, 0.97), row(1.3, 1.2, False), row(1.2, 0.9, False, False)]
+    (found,) = bench_corpus.summary(rows)
+    assert found["slower"] == [rows[1].model]
+    assert found["number_slower"] == 1
+    assert (found["models"], found["opportunity"], found["changed"]) == (4, 3, 2)
+    assert found["geometric_mean"] == pytest.approx(4 ** (1 / 4), abs=1e-3)
+    assert found["geometric_mean_opportunity"] == pytest.approx(4 ** (1 / 3), abs=1e-3)
+    assert found["geometric_mean_changed"] == pytest.approx(2.0)
+    assert "slower: 1" in bench_corpus.told(found)
+
+
+def test_the_bound_is_the_largest_part() -> None:
+    """Weights, dispatches, or what is left."""
+    limit = row(2.0, 1.9).bound
+    assert limit.name == "ORT kernels"
+    assert replace(limit, weights_us=9.0).name == "weights read"
+    assert replace(limit, dispatches_us=9.0).name == "dispatches"
+    assert "kernels 50%" in limit.words()
+    assert "Conv 90%" in limit.words()
+
+
+def test_weights_are_counted_once_and_tables_not_at_all() -> None:
+    """Bytes of what is read from end to end: not of a table, of which a lookup reads some rows."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (int64[N] i, float[N,4] z) => (float[N,4] y)
+    <float[100,4] table, float[4,4] w, float[9] unused>
+    { x = Gather(table, i) a = MatMul(x, w) b = MatMul(z, w)
+      c = Constant<value = float[4] {1.0, 2.0, 3.0, 4.0}>() d = Add(a, b) y = Mul(d, c) }"""
+    assert bounds.weight_bytes(onnx.parser.parse_model(text)) == 4 * (16 + 4)
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_the_plot_shows_what_changed(suffix: str, tmp_path: Path) -> None:
+    """A picture with the models' names; the same numbers give the same file."""
+    pytest.importorskip("matplotlib")
+    from scripts.corpus_plot import plot
+
+    rows = [replace(row(2.0, 1.9), model="wide"), replace(row(1.0, 0.9, False), model="plain")]
+    paths = [tmp_path / f"{n}.{suffix}" for n in range(2)]
+    for path in paths:
+        plot(rows, path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    if suffix == "svg":
+        text = paths[0].read_text()
+        assert "<!-- wide -->" in text
+        assert "<!-- plain -->" not in text
+
+
+# -- cost ----------------------------------------------------------------------------------------------
+
+
+def test_bench_cost_compares_times_of_regions(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Estimated and measured times of every variant at every size, and their rank correlation."""
+    out = tmp_path / "cost.json"
+    assert bench_cost.main([str(folder), *QUICK, "--json", str(out)]) == 0
+    data = json.loads(out.read_text())
+    assert {row["model"] for row in data["rows"]} == {"lanes"}
+    assert {row["size"] for row in data["rows"]} == {1, 32}
+    assert all(min(*row["before"], *row["after"]) > 0 for row in data["rows"])
+    assert data["variants"] == len(data["rows"]) > 4
+    assert -1 <= data["times"] <= 1
+    assert f"rank correlation of times {data['times']}" in capsys.readouterr().out
+
+
+def cost(estimated: float, measured: float, region: int = 0) -> bench_cost.Row:
+    """A variant with some times of a region that takes 50."""
+    sides = ((50.0, 50.0), (estimated, measured))
+    return bench_cost.Row("m", region, 0, 1, ("stacked",), *sides)
+
+
+def test_rank_correlations() -> None:
+    """1 where the order is right, -1 where it is reversed, nothing where there is nothing to rank."""
+    right = [cost(10, 11), cost(20, 30), cost(90, 70)]
+    assert bench_cost.correlations(right)["within_regions"] == 1.0
+    assert bench_cost.correlations(right)["times"] == 1.0
+    assert bench_cost.correlations(right)["speedups"] == 1.0
+    reversed_ = [cost(10, 70, 1), cost(20, 30, 1), cost(90, 11, 1)]
+    assert bench_cost.correlations(reversed_)["within_regions"] == -1.0
+    assert bench_cost.correlations([*right, *reversed_])["within_regions"] == 0.0
+    assert bench_cost.correlations([])["times"] is None
