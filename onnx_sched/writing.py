@@ -96,7 +96,6 @@ def needs_data(model: ModelProto) -> bool:
 ALIGN = 4096
 """Offsets in a data file are multiples of this, so that a runtime can map each tensor by itself."""
 
-
 CHUNK = 1 << 24
 """Bytes that are copied at a time."""
 
@@ -150,8 +149,8 @@ class DataFile:
         """Write bytes; long runs of zeros become a hole, as they were one where they came from."""
         for begin in range(0, len(data), CHUNK):
             part = data[begin : begin + CHUNK]
-            zero = not any(part[:: CHUNK // 64]) and not np.frombuffer(part, np.uint8).any()
-            if zero and len(part) == CHUNK:
+            few = part[:: CHUNK // 64]  # most data shows at once that it is none
+            if len(part) == CHUNK and not any(few) and not np.frombuffer(part, np.uint8).any():
                 self._file.seek(CHUNK, os.SEEK_CUR)
             else:
                 self._file.write(part)

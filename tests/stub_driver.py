@@ -27,10 +27,10 @@ int cuDeviceGetName(char *s, int n, int d) { strncpy(s, "Stub GPU", n); return 0
 
 def driver(folder: Path, *, init: int, version: int) -> Path:
     """Build `libcuda.so.1`: what `cuInit` returns (100: no device), and the CUDA that it supports."""
-    return library(folder, "libcuda.so.1", _DRIVER % (init, version))
+    return shared_object(folder, "libcuda.so.1", _DRIVER % (init, version))
 
 
-def library(folder: Path, name: str, source: str = "int empty;") -> Path:
+def shared_object(folder: Path, name: str, source: str = "int empty;") -> Path:
     """Build a shared library, or skip the test where that is not possible or would hide a real one."""
     import onnxruntime
 

@@ -70,7 +70,7 @@ def test_libraries_of_another_cuda_on_disk(tmp_path: Path) -> None:
     built = doctor.built_for(onnxruntime)
     if built is None or built[0] == 12:
         pytest.skip("needs an onnxruntime that was built for another CUDA than 12")
-    place = stub_driver.library(tmp_path, "libcudart.so.12")
+    place = stub_driver.shared_object(tmp_path, "libcudart.so.12")
     found = seen(stub_driver.run("doctor", "--json", libraries=place))["libraries"]
     assert f"those of CUDA 12 are installed, but this build needs {built[0]}" in found["value"]
     assert found["fix"] == "pip install 'onnx-sched[cuda]'"
