@@ -247,3 +247,21 @@ def element(name: str, length: int = 5) -> TensorProto:
         tensor.raw_data = b"\xff\x81" * (-(-length * bits(kind) // 16))
         tensor.raw_data = tensor.raw_data[: -(-length * bits(kind) // 8)]
     return tensor
+
+
+def is_text(path: Path) -> bool:
+    """Whether the field at the end of a path is one text."""
+    message: Descriptor = ModelProto.DESCRIPTOR
+    for name in path[:-1]:
+        message = message.fields_by_name[name].message_type
+    return bool(message.fields_by_name[path[-1]].type == FieldDescriptor.TYPE_STRING)
+
+
+def with_odd_text(path: Path) -> ModelProto:
+    """The host with a text at a path whose bytes are no UTF-8; some programs write such."""
+    model = host()
+    message = set_field(model, path)
+    key = message.DESCRIPTOR.fields_by_name[path[-1]].number << 3 | 2
+    tag = [key] if key < 128 else [key & 127 | 128, key >> 7]
+    message.MergeFromString(bytes([*tag, 4]) + b"\xca\xfe\xff\x00")
+    return model

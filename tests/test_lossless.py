@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnx_sched import files
+from onnx_sched.errors import ModelError
 from tests import backend_cases
 from tests.backend_cases import Case, grafted, pruned
 from tests.carrying import beyond_the_plan, lost_beside_a_batch, optimized, same_outputs
@@ -20,11 +21,13 @@ from tests.feature_models import (
     element,
     field_paths,
     host,
+    is_text,
     message_paths,
     set_field,
     with_body,
     with_field,
     with_future,
+    with_odd_text,
 )
 from tests.nets import COMMITTED, committed, net, numbers
 from tests.protodiff import differences
@@ -99,6 +102,25 @@ def test_every_field_is_carried(path: tuple[str, ...]) -> None:
 def test_fields_of_the_future_are_carried(path: tuple[str, ...]) -> None:
     """What the installed onnx does not know is neither read nor lost, wherever it stands."""
     assert lost_beside_a_batch(with_future(path)) == []
+
+
+NAMES = frozenset(
+    "domain dim_param input key name op_type output overload ref_attr_name tensor_name value".split()
+)
+"""Fields that are looked up somewhere."""
+
+TEXT_PATHS = [p for p in field_paths() if is_text(p)]
+
+
+@pytest.mark.parametrize("path", TEXT_PATHS, ids=".".join)
+def test_text_that_is_no_utf8_is_carried_or_refused(path: tuple[str, ...]) -> None:
+    """Notes of all kinds stay byte for byte; where it is a name, the model is refused in words."""
+    model = with_odd_text(path)
+    try:
+        assert lost_beside_a_batch(model) == []
+    except ModelError as error:
+        assert path[-1] in NAMES, error
+        assert "UTF-8" in str(error)
 
 
 BODY_PATHS = [p[1:] for p in field_paths() if p[0] == "graph" and len(p) > 1]

@@ -134,15 +134,15 @@ def _further(task: Task, states: Sequence[_State]) -> tuple[list[_State], int]:
 def _moves(tables: Tables, state: _State) -> list[tuple[int, int]]:
     """The batches that may come next: all ready ops of one kind each.
 
-    If all others of its kind that are left come after every op of a batch, none can join it later:
-    it may as well be next, and need not be compared with anything.
+    If all others of its kind that are left come after one op of a batch, none can ever join that op:
+    the batch may as well be next, and need not be compared with anything.
     """
     moves: list[tuple[int, int]] = []
     for kind, members in enumerate(tables.members):
         batch = state.ready & members
         if batch:
             others = members & ~state.done & ~batch
-            if all(not others & ~tables.below[op] for op in bits(batch if others else 0)):
+            if not others or any(not others & ~tables.below[op] for op in bits(batch)):
                 return [(kind, batch)]
             moves.append((kind, batch))
     return moves

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import helper
 
+from onnx_sched.judge.ortlib import first_line, ort_errors
 from onnx_sched.judge.provider import full_name
-from onnx_sched.judge.runtime import open_session
+from onnx_sched.judge.runtime import RuntimeRefused, open_session
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -70,7 +71,10 @@ def runner(
         RuntimeRefused: If the model does not load or run.
     """
     session = open_session(model, provider, optimize=optimize, threads=threads)
-    return bind(session, feeds, provider)
+    try:
+        return bind(session, feeds, provider)
+    except ort_errors() as error:
+        raise RuntimeRefused(f"ONNX Runtime does not run the model: {first_line(error)}") from None
 
 
 def bind(session: InferenceSession, feeds: Mapping[str, Any], provider: str) -> Runner:
@@ -127,7 +131,7 @@ def _input_value(array: Any, provider: str) -> Any:
 
     if not isinstance(array, np.ndarray):
         return None
-    array = np.ascontiguousarray(array)
+    array = np.ascontiguousarray(array)  # np.ascontiguousarray makes a row of a scalar
     if array.dtype.isbuiltin == 1:
         if array.dtype.kind not in "fiub":
             return None

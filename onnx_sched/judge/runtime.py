@@ -148,7 +148,7 @@ def _run_foreign(session: InferenceSession, feeds: Mapping[str, Any]) -> list[An
         if foreign is None or array.dtype.name != foreign[0]:
             given[name] = make.ortvalue_from_numpy(array)
         else:
-            bits = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+            bits = np.asarray(array, order="C").view(f"u{array.dtype.itemsize}")
             given[name] = make.ortvalue_from_numpy_with_onnx_type(bits, foreign[1])
     return [_to_array(value) for value in session.run_with_ort_values(None, given)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import GraphProto, ModelProto, NodeProto, helper
@@ -38,10 +38,7 @@ def assemble(
         _fill(graphs[body.path], body.analysis.circuit, made, _protos(made))
     nodes = replaced(distinct(_protos(rewritten)), graphs)
     new = ModelProto()
-    for field, value in model.ListFields():
-        if field.name != "graph":
-            _copy_field(new, field.name, value)
-    _copy_unknown(new, model)
+    _copy_all_but(new, model, ("graph",))
     _fill(new.graph, circuit, rewritten, nodes)
     for made in (rewritten, *(m for _, m in inner)):
         for name, const in made.fresh.items():
@@ -65,10 +62,7 @@ def _fill(
     for node in nodes:
         used.update(node.input)
         used.update(captures(node) if node.attribute else ())
-    for field, value in old.proto.ListFields():
-        if field.name not in ("node", "initializer", "value_info"):
-            _copy_field(graph, field.name, value)
-    _copy_unknown(graph, old.proto)
+    _copy_all_but(graph, old.proto, ("node", "initializer", "value_info"))
     graph.node.extend(nodes)
     for tensor in old.proto.initializer:
         if tensor.name in used or tensor.name not in old.readers:
@@ -104,23 +98,27 @@ def distinct(nodes: Sequence[NodeProto]) -> list[NodeProto]:
     return result
 
 
-def _copy_field(target: object, name: str, value: object) -> None:
-    """Copy one field of a proto, whatever kind it is."""
-    current = getattr(target, name)
-    if hasattr(current, "extend"):
-        current.extend(value)
-    elif hasattr(current, "CopyFrom"):
-        current.CopyFrom(value)
-    else:
-        setattr(target, name, value)
-
-
-def _copy_unknown(target: ModelProto | GraphProto, source: ModelProto | GraphProto) -> None:
-    """Carry fields that the installed onnx does not know: `ListFields` is silent about them."""
-    if not len(UnknownFieldSet(source)):
-        return
-    bare = type(source)()
-    bare.CopyFrom(source)
-    for field, _ in source.ListFields():
-        bare.ClearField(field.name)
-    target.MergeFrom(bare)
+def _copy_all_but(
+    target: ModelProto | GraphProto, source: ModelProto | GraphProto, left_out: Collection[str]
+) -> None:
+    """Copy all fields but some, those that the installed onnx does not know included."""
+    odd = []
+    for field, value in source.ListFields():
+        if field.name in left_out:
+            continue
+        current = getattr(target, field.name)
+        if isinstance(value, bytes):  # text that is no UTF-8: it can be read, but not be set
+            odd.append(field.name)
+        elif hasattr(current, "extend"):
+            current.extend(value)
+        elif hasattr(current, "CopyFrom"):
+            current.CopyFrom(value)
+        else:
+            setattr(target, field.name, value)
+    if odd or len(UnknownFieldSet(source)):
+        bare = type(source)()
+        bare.CopyFrom(source)
+        for field, _ in source.ListFields():
+            if field.name not in odd:
+                bare.ClearField(field.name)
+        target.MergeFrom(bare)
