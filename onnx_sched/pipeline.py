@@ -14,6 +14,7 @@ from onnx import ModelProto
 
 from onnx_sched import calls, diagonal, files, plan_file
 from onnx_sched.analysis import Analysis, analyse
+from onnx_sched.assemble import assemble, doubled
 from onnx_sched.choose import Chooser
 from onnx_sched.constants import Const
 from onnx_sched.cost import load, profile_for
@@ -24,7 +25,6 @@ from onnx_sched.judge.provider import SelectedProvider, select_provider
 from onnx_sched.objections import Objection, too_large, too_slow, unfused
 from onnx_sched.observe import Observer
 from onnx_sched.options import BODIES, FUNCTIONS, Options, check_skips, skipper, unsummed
-from onnx_sched.passes.assemble import assemble, doubled
 from onnx_sched.passes.rewrite import rewrite
 from onnx_sched.plan import Plan, Refusal
 from onnx_sched.plan_rows import Part

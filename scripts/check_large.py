@@ -257,7 +257,9 @@ def full(folder: Path) -> bool:
         if not said or out.read_bytes() != b"old" or left != ["in", "out.onnx"]:
             print(f"full: at {limit} bytes: {left}, {done.err[-300:]}")
             return False
-    print("full: no space after 1,000 bytes, 10,000, half, all but one: refused in words, old file there")
+    print(
+        "full: no space after 1,000 bytes, 10,000, half, all but one: refused in words, old file there"
+    )
     return True
 
 

@@ -34,11 +34,11 @@ from onnx import ModelProto, numpy_helper
 import onnx_sched
 from onnx_sched import planner, variants
 from onnx_sched.analysis import analyse
+from onnx_sched.assemble import assemble
 from onnx_sched.circuit import Circuit
 from onnx_sched.files import Source
 from onnx_sched.find import regions
 from onnx_sched.judge.runtime import RuntimeRefused, open_session, run
-from onnx_sched.passes.assemble import assemble
 from onnx_sched.plan import Group
 from onnx_sched.writing import fill_all
 from tests.random_models import BATCH_NAMES, REGRESSIONS, make_feeds, random_model

@@ -30,10 +30,10 @@ import onnxruntime as ort
 from numpy.typing import ArrayLike
 from onnx import ModelProto, shape_inference
 
+from onnx_sched.assemble import assemble
 from onnx_sched.circuit import LINEAR
 from onnx_sched.judge.ortlib import ort_errors
 from onnx_sched.levelling import best_groups
-from onnx_sched.passes.assemble import assemble
 from onnx_sched.plan import Group, Refusal
 from onnx_sched.planner import made
 from onnx_sched.variants import forms

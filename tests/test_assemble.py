@@ -16,10 +16,10 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import onnx_sched
 from onnx_sched.analysis import analyse
+from onnx_sched.assemble import assemble, distinct, doubled
 from onnx_sched.circuit import Circuit
 from onnx_sched.files import Source
 from onnx_sched.nodes import captures
-from onnx_sched.passes.assemble import assemble, distinct, doubled
 from onnx_sched.passes.rewrite import rewrite
 from onnx_sched.plan import Plan
 from tests.nets import COMMITTED, every_value, feeds, name_nodes, net, numbers, run

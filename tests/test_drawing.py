@@ -22,10 +22,10 @@ from rich.cells import cell_len
 import onnx_sched
 from onnx_sched import files
 from onnx_sched.analysis import Analysis, analyse
+from onnx_sched.cli.drawing import draw
 from onnx_sched.errors import SchedError, UsageError
 from onnx_sched.report import circuit_view, folding, harmless
 from onnx_sched.report.circuit_view import after, before, lanes_of
-from onnx_sched.report.draw_command import draw
 from onnx_sched.report.draw_svg import page, to_svg
 from onnx_sched.report.draw_text import to_text
 from onnx_sched.report.drawing import Box, Metrics, Picture

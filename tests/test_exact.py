@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onnx_sched.errors import SchedError, UsageError
@@ -123,6 +123,7 @@ def test_the_cost_is_that_of_brute_force(problem: Problem) -> None:
 @needs_ortools
 @settings(deadline=None, max_examples=200)
 @given(problems())
+@example((((), (0,), (), (0, 2), (2, 3), (2,), (3, 5), (0,)), tuple("ABBAAAAA"), (1,) * 8))
 def test_cp_sat_alone_finds_and_proves_the_same(problem: Problem) -> None:
     """The model that CP-SAT is given says what the problem is, without any help of the search."""
     preds, signatures, weights = problem

@@ -15,8 +15,8 @@ from onnx import ModelProto, TensorProto, helper
 
 from onnx_sched import writing
 from onnx_sched.analysis import analyse
+from onnx_sched.assemble import assemble
 from onnx_sched.files import Source
-from onnx_sched.passes.assemble import assemble
 from onnx_sched.passes.rules import BY_DOMAIN, rule_for
 from onnx_sched.plan import Refusal
 from onnx_sched.planner import legal, made

@@ -14,13 +14,13 @@ from onnx import ModelProto, TensorProto, helper
 
 import onnx_sched
 from onnx_sched import pipeline
+from onnx_sched.assemble import assemble
 from onnx_sched.choose import Condition
 from onnx_sched.errors import MismatchError, UsageError
 from onnx_sched.judge.agree import Agreement
 from onnx_sched.judge.measure import Speedup
 from onnx_sched.judge.profiling import Profile
 from onnx_sched.options import Options
-from onnx_sched.passes.assemble import assemble
 from onnx_sched.planner import modelled_plan
 from onnx_sched.progress import Step
 from onnx_sched.trial import Trial

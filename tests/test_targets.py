@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
-import os
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -24,7 +24,7 @@ def draw(
     model: Path, output: Path | None, ascii_only: bool, width: int | None, after: bool
 ) -> None:
     """Draw MODEL: wires as rows, parallel layers as columns, nodes as boxes."""
-    from onnx_sched.report.draw_command import draw as drawn
+    from onnx_sched.cli.drawing import draw as drawn
 
     plain = ascii_only or not _draws_lines()
     text = drawn(model, output=output, ascii_only=plain, width=width, after=after)

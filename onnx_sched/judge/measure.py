@@ -131,7 +131,7 @@ def _input_value(array: Any, provider: str) -> Any:
 
     if not isinstance(array, np.ndarray):
         return None
-    array = np.ascontiguousarray(array)  # np.ascontiguousarray makes a row of a scalar
+    array = np.asarray(array, order="C")  # np.ascontiguousarray makes a row of a scalar
     if array.dtype.isbuiltin == 1:
         if array.dtype.kind not in "fiub":
             return None

@@ -39,7 +39,7 @@ class Names:
 
 
 def fitted(nodes: Sequence[str], width: int) -> str:
-    """Names with commas, at most `SHOWN`, and how many more; the first is cut if it must be.
+    """Names with commas, at most `SHOWN`, and how many more; of the first the end is left if it must be cut.
 
     >>> fitted(["alpha", "beta", "gamma", "delta"], 40), fitted(["alpha", "beta", "gamma"], 16)
     ('alpha, beta, gamma and 1 more', 'alpha and 2 more')
@@ -52,4 +52,19 @@ def fitted(nodes: Sequence[str], width: int) -> str:
     if not nodes:
         return ""
     more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-    return (harmless(nodes[0], max(1, width - len(more))) or "?") + more
+    return ending(nodes[0], max(1, width - len(more))) + more
+
+
+def ending(name: str, limit: int) -> str:
+    """A name of at most so many cells: what is cut off is the beginning, where names are alike.
+
+    >>> ending("encoder/layer.0/attention/MatMul", 20), ending("", 9)
+    ('….0/attention/MatMul', '?')
+    """
+    safe = harmless(name, 200) or "?"
+    if cell_len(safe) <= limit:
+        return safe
+    begin, room = len(safe), limit - 1
+    while begin and (width := cell_len(safe[begin - 1])) <= room:
+        begin, room = begin - 1, room - width
+    return "…" + safe[begin:].lstrip()
