@@ -15,6 +15,7 @@ import onnx_sched
 from onnx_sched.plan import Refusal
 from onnx_sched.report import fitted, text
 from onnx_sched.report.data import GroupRow, Report
+from onnx_sched.report.harmless import harmless
 from onnx_sched.report.text import to_text
 from tests.pages import HOSTILE, REPORT, raced
 
@@ -71,6 +72,15 @@ def test_fitted(names: list[str], width: int) -> None:
         assert len(names) - int(listed) in range(1, fitted.SHOWN + 1)
     else:
         assert line == ""
+
+
+@given(st.text(max_size=40), st.integers(3, 30))
+def test_ending(name: str, limit: int) -> None:
+    """A name that is cut keeps its end: that is where names differ."""
+    shown = fitted.ending(name, limit)
+    whole = harmless(name, 200) or "?"
+    assert cell_len(shown) <= limit
+    assert shown == whole or (shown.startswith("…") and whole.endswith(shown[1:]))
 
 
 def test_doctests() -> None:
