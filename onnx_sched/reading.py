@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -23,7 +24,7 @@ def model_in(path: Path) -> ModelProto:
             )
         data = path.read_bytes()
     except FileNotFoundError:
-        raise ModelError(f"{path}: no such file", "Check the path.") from None
+        raise ModelError(f"{path}: no such file", _beside(path)) from None
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}", "Check the path.") from None
     except ValueError:  # a zero byte
@@ -39,3 +40,15 @@ def model_in(path: Path) -> ModelProto:
             "Export or copy it again; text and other formats are not read.",
         ) from None
     return model
+
+
+def _beside(path: Path) -> str:
+    """What may have been meant instead of a file that there is not."""
+    try:
+        models = sorted(p.name for p in path.parent.iterdir() if p.suffix == ".onnx")
+    except OSError:
+        return f"There is no folder {path.parent}."
+    close = difflib.get_close_matches(path.name, models, n=1)
+    if close:
+        return f"Did you mean {path.parent / close[0]}?"
+    return f"Models there: {', '.join(models[:3])}." if models else "Check the path."

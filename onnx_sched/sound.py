@@ -20,6 +20,7 @@ from onnx_sched.errors import ModelError
 from onnx_sched.nodes import DEFAULT_DOMAINS, domain_of, subgraphs
 
 INT32 = 2**31
+NO_TEXT = "is no text (UTF-8)"
 FIELDS = {
     AttributeProto.FLOAT: "f",
     AttributeProto.INT: "i",
@@ -87,7 +88,9 @@ def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
 
 def _bad_imports(imports: Iterable[onnx.OperatorSetIdProto]) -> Iterator[str]:
     for o in imports:
-        if not isinstance(o.domain, str) or not 0 <= o.version < INT32:
+        if not isinstance(o.domain, str):
+            yield f"it imports domain {o.domain!r}, which {NO_TEXT}"
+        elif not 0 <= o.version < INT32:
             yield f"it imports version {o.version} of domain {o.domain!r}"
 
 
@@ -96,8 +99,10 @@ def _look(scope: _Scope, todo: list[_Scope]) -> Iterator[str]:
     part = scope.part
     given = list(_given(part))
     made = [o for node in part.node for o in node.output if o]
-    if any(not isinstance(n, str) for n in chain(given, made)):
-        yield f"{scope.place}a value has a name that is no text (UTF-8)"
+    noted = list(_noted(part))
+    odd = next((n for n in chain(given, made, noted) if not isinstance(n, str)), None)
+    if odd is not None:
+        yield f"{scope.place}{odd!r:.100} is the name of a value or a size, and {NO_TEXT}"
         return
     twice = _twice(part, given, made)
     if twice is not None:
@@ -132,6 +137,17 @@ def _given(part: GraphProto | FunctionProto) -> Iterator[str]:
     yield from (s.values.name for s in part.sparse_initializer)
 
 
+def _noted(part: GraphProto | FunctionProto) -> Iterator[str]:
+    """Names of outputs, of values that something is noted about, and of open sizes."""
+    if isinstance(part, FunctionProto):
+        yield from part.output
+        return
+    for value in chain(part.input, part.output, part.value_info):
+        yield value.name
+        if value.type.HasField("tensor_type"):
+            yield from (d.dim_param for d in value.type.tensor_type.shape.dim)
+
+
 def _twice(
     part: GraphProto | FunctionProto, given: Sequence[str], made: Sequence[str]
 ) -> str | None:
@@ -152,7 +168,7 @@ def _bad_node(node: NodeProto, scope: _Scope) -> str | None:
     """What is wrong with a node by itself."""
     texts = (node.op_type, node.domain, node.name, node.overload, *node.input)
     if not all(isinstance(text, str) for text in texts):
-        return "has a name that is no text (UTF-8)"
+        return f"has a name that {NO_TEXT}"
     domain = domain_of(node)
     takes = _definition(node.op_type, domain, scope.opsets.get(domain, 0))
     if takes is not None:
@@ -172,7 +188,7 @@ def _bad_node(node: NodeProto, scope: _Scope) -> str | None:
 
 def _bad_attribute(a: AttributeProto, takes: _Definition | None, function: bool) -> str | None:
     if not isinstance(a.name, str) or not isinstance(a.ref_attr_name, str):
-        return "has a name that is no text (UTF-8)"
+        return f"has a name that {NO_TEXT}"
     if a.ref_attr_name:
         return None if function else "refers to an attribute of a function, but stands in none"
     if a.type not in AttributeProto.AttributeType.values() or not a.type:

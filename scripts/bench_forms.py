@@ -16,7 +16,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -100,10 +100,9 @@ class Bench:
         contest = Contest({**makers, AGAIN: makers[ORIGINAL]})
         contest.run(self._options.pairs, self._options.openings)
         gains = {name: contest.gain(name) for name in models if name != ORIGINAL}
-        legal = [n for n in self._forms if n in (ORIGINAL, *EMPTY) or n.startswith(PLAN)]
         duels = (
-            self._duel(OURS, best_of(legal, gains), models, makers),
-            self._duel(PROMISED, best_of(list(self._forms), gains), models, makers),
+            self._duel(OURS, best_of(rivals(self._forms), gains), models, makers),
+            self._duel(PROMISED, best_of(self._forms, gains), models, makers),
         )
         return Cell(self._size.width, batch, contest.floor, gains, duels)
 
@@ -163,7 +162,12 @@ class Bench:
                 raise SystemExit(f"{name}, width {self._size.width}: {found.reason}")
 
 
-def best_of(names: Sequence[str], gains: Mapping[str, Speedup]) -> str:
+def rivals(names: Iterable[str]) -> list[str]:
+    """Those that an empty batch does not break."""
+    return [n for n in names if n in (ORIGINAL, *EMPTY) or n.startswith(PLAN)]
+
+
+def best_of(names: Iterable[str], gains: Mapping[str, Speedup]) -> str:
     """Who gains the most; the original gains nothing."""
     return max(names, key=lambda n: 1.0 if n == ORIGINAL else gains[n].ratio)
 

@@ -218,7 +218,7 @@ def killed(folder: Path) -> bool:
         before = _contents(folder)
         command = [sys.executable, "-c", RUN, str(model), str(out)]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(rng.uniform(0.6, 1.05) * whole)
+        time.sleep(rng.uniform(0.3, 1.0) * whole)
         process.send_signal(signal.SIGKILL)
         process.wait()
         after = _contents(folder)

@@ -833,6 +833,8 @@ PRODUCTS = [
     Example("MatMul", "y@ = MatMul(z, a@)", {}, DEEP, (13, 21), inputs="float[2,5] z"),
     Example("MatMul", "y@ = MatMul(a@, u@)", {"u@": floats(2, 4, 3)}, FLAT, (13, 21)),
     Example("MatMul", "y@ = MatMul(a@, u)", {"u": floats(2, 4, 3)}, FLAT[::2], (13, 21)),
+    Example("MatMul", "y@ = MatMul(a@, u@)", {"u@": floats(1, 4, 3)}, turn(1, ROWS, 3), (13, 21)),
+    Example("MatMul", "y@ = MatMul(a@, u@)", {"u@": floats(1, 1, 4, 3)}, DEEP, (13, 21)),
     Example("MatMul", "y@ = MatMul(u@, a@)", {"u@": floats(3, 5)}, IMAGES, (13, 21)),
 ]
 

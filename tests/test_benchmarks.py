@@ -146,6 +146,16 @@ def test_bench_forms_races_all_forms(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "duels" in said
 
 
+def test_the_best_form_is_the_fastest_that_keeps_the_promise() -> None:
+    """Without it, forms that an empty batch breaks do not count; nor does who loses to the original."""
+    fast = replace(EVEN, ratio=3.0)
+    gains = {"stacked": fast, "conv_t": fast, "grouped_conv": EVEN, "plan: conv_t": LOSS}
+    found = bench_forms.rivals([ORIGINAL, *gains])
+    assert found == [ORIGINAL, "grouped_conv", "plan: conv_t"]
+    assert bench_forms.best_of([ORIGINAL, "plan: conv_t"], gains) == ORIGINAL
+    assert bench_forms.best_of([ORIGINAL, "plan: conv_t", "conv_t"], gains) == "conv_t"
+
+
 @pytest.mark.parametrize(("same", "code"), [(False, 1), (True, 0)])
 def test_bench_forms_fails_where_the_choice_is_slower(
     same: bool, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import random
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from heapq import heappop, heappush
 from itertools import combinations
@@ -83,15 +83,16 @@ def weight(levels: Sequence[int], signatures: Sequence[Hashable], weights: Seque
     return sum(price[sign] for _, sign in set(zip(levels, signatures, strict=True)))
 
 
-def supersequence(words: Sequence[str]) -> int:
-    """The length of the shortest common supersequence."""
+def supersequence(words: Sequence[str], price: Mapping[str, int]) -> int:
+    """The price of the cheapest word that holds all words as subsequences."""
 
     @cache
     def left(places: tuple[int, ...]) -> int:
         nexts = {w[p] for w, p in zip(words, places, strict=True) if p < len(w)}
         return min(
             (
-                1 + left(tuple(p + (w[p : p + 1] == c) for w, p in zip(words, places, strict=True)))
+                price[c]
+                + left(tuple(p + (w[p : p + 1] == c) for w, p in zip(words, places, strict=True)))
                 for c in nexts
             ),
             default=0,
@@ -153,13 +154,20 @@ def test_a_search_cut_short_proves_nothing_wrong(problem: Problem, widths: tuple
 
 
 @needs_ortools
-@settings(deadline=None, max_examples=40)
-@given(st.lists(st.text("ABC", min_size=1, max_size=14), min_size=2, max_size=3))
-def test_chains_are_a_shortest_common_supersequence(words: list[str]) -> None:
-    """Where all ops stand in independent chains, the launches spell the shortest word that holds them all."""
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(st.text("ABC", min_size=1, max_size=12), min_size=2, max_size=3),
+    st.fixed_dictionaries({letter: st.sampled_from([1, 2, 5]) for letter in "ABC"}),
+)
+@example(["CBACBA", "CAAABCA"], {"A": 1, "B": 1, "C": 2})
+def test_chains_are_a_cheapest_common_supersequence(
+    words: list[str], price: dict[str, int]
+) -> None:
+    """Where all ops stand in independent chains, the launches spell the cheapest word that holds them all."""
     preds, letters = chains(*words)
-    found = exact(preds, letters, [1] * len(preds), agenda(preds, letters), LONG)
-    assert (found.cost, found.bound) == (supersequence(words),) * 2
+    weights = [price[letter] for letter in letters]
+    found = exact(preds, letters, weights, agenda(preds, letters), LONG)
+    assert (found.cost, found.bound) == (supersequence(words, price),) * 2
 
 
 @needs_ortools

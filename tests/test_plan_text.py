@@ -276,12 +276,18 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_verbose(tmp_path: Path) -> None:
     """Without -v the first reasons are there, with it all, in `plan` and in `optimize`."""
-    inputs = ", ".join(f"float[N,{k}] x{k}" for k in range(2, 14))
-    outputs = ", ".join(f"float[] y{k}" for k in range(2, 14))
-    nodes = " ".join(f"y{k} = MatMul(x{k}, w{k})" for k in range(2, 14))
-    weights = {f"w{k}": np.ones((k, k), np.float32) for k in range(2, 14)}
+    sizes = {"a": range(2, 15), "b": range(20, 33)}  # two chains; at each level two shapes differ
+    nodes = " ".join(f"{c}{n + 1} = MatMul({c}{n}, {c}w{n})" for c in sizes for n in range(12))
+    weights = {
+        f"{c}w{n}": np.ones((k, k + 1), np.float32)
+        for c, widths in sizes.items()
+        for n, k in enumerate(widths[:12])
+    }
+    model = net(
+        f"(float[N,2] a0, float[N,20] b0) => (float[] a12, float[] b12) {{ {nodes} }}", weights
+    )
     path = tmp_path / "m.onnx"
-    path.write_bytes(net(f"({inputs}) => ({outputs}) {{ {nodes} }}", weights).SerializeToString())
+    path.write_bytes(model.SerializeToString())
     for command in (["plan"], ["optimize", "-o", tmp_path / "out.onnx"]):
         few, many = (run(*command, path, "--no-check", *flags) for flags in ((), ("-v",)))
         assert few.stdout.count("shapes differ, ") == text.REASONS

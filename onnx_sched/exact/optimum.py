@@ -93,7 +93,8 @@ def exact(
     if fixed + sum(tasks[part].cost for _, part in parts) == cost:
         return Exact(tuple(hint), cost, bound, stopped)
     levels = _assembled(dag, [(ops, tasks[part].levels) for ops, part in parts])
-    return Exact(levels, _cost(levels, signatures, prices), bound, stopped)
+    cost = _cost(levels, signatures, prices)  # batches that wait for the same may have become one
+    return Exact(levels, cost, bound, stopped if bound < cost else "")
 
 
 def _settle(cp_model: Any, tasks: Sequence[Task], seconds: float, deadline: float) -> Stopped:

@@ -15,7 +15,7 @@ from onnx_sched.constants import Const, concat
 from onnx_sched.passes import elementwise
 from onnx_sched.passes.norms import apply
 from onnx_sched.passes.operands import apiece, has, multiplied, own_consts
-from onnx_sched.passes.products import check_matmul, stacked_rows
+from onnx_sched.passes.products import check_matmul, is_matrix, stacked_rows
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
 from onnx_sched.stacking import Bulk, lead, packed
@@ -75,7 +75,7 @@ def check_fused(unit: Unit, circuit: Circuit) -> str | None:
 
 def fused_matmul(batch: Batch) -> None:
     """FusedMatMul with lanes among the batch axes: what it transposes are the last two axes."""
-    matrices = len(batch.shape(1)) == 2 and not batch.unit.attribute("transA", 0)
+    matrices = is_matrix(batch.shape(1)) and not batch.unit.attribute("transA", 0)
     rank = len(batch.out_bulk().shape)
     layout = stacked_rows(batch, batch.outputs()) if matrices else lead(rank)
     names = [multiplied(batch, k, layout) for k in (0, 1)]

@@ -16,6 +16,7 @@ from onnx import TensorProto
 
 from onnx_sched.circuit import LINEAR, Circuit, Unit
 from onnx_sched.constants import Const, concat
+from onnx_sched.dims import Shape
 from onnx_sched.passes.homes import Bundle
 from onnx_sched.passes.rule import Batch, Rule, Table, laid_const
 from onnx_sched.plan import Refused
@@ -40,9 +41,14 @@ def matmul(batch: Batch) -> None:
     """MatMul of anything with anything, lanes in front."""
     rank = len(batch.out_bulk().shape)
     shapes = [batch.shape(k) for k in (0, 1)]
-    layout = stacked_rows(batch, batch.outputs()) if len(shapes[1]) == 2 else lead(rank)
+    layout = stacked_rows(batch, batch.outputs()) if is_matrix(shapes[1]) else lead(rank)
     names = [_factor(batch, k, layout, rank) for k in (0, 1)]
     batch.put(layout, batch.make("MatMul", names, **batch.attributes())[0])
+
+
+def is_matrix(shape: Shape) -> bool:
+    """Whether a right operand is one matrix, however many axes of size 1 stand before it."""
+    return all(d == 1 for d in shape[:-2])
 
 
 def stacked_rows(batch: Batch, lanes: Bundle) -> Layout:

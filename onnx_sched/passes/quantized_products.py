@@ -25,7 +25,7 @@ from onnx_sched.passes.operands import (
     own_consts,
     under,
 )
-from onnx_sched.passes.products import biases_like, stacked_rows
+from onnx_sched.passes.products import biases_like, is_matrix, stacked_rows
 from onnx_sched.passes.rule import Batch, Rule, Table, laid_const
 from onnx_sched.plan import Refused
 from onnx_sched.stacking import Bulk, Layout, lead, packed
@@ -93,7 +93,7 @@ def matmul(batch: Batch) -> None:
                 names[k] = _equal(batch, k) or _columns(batch, k, weight.shape[1])
         batch.put_side_by_side(rank - 1, batch.make(batch.unit.kind, names)[0])
         return
-    matrices = len(batch.shape(places.weight)) == 2
+    matrices = is_matrix(batch.shape(places.weight))
     layout = stacked_rows(batch, batch.outputs()) if matrices else lead(rank)
     names[0] = multiplied(batch, 0, layout)
     given = [k for k in places.own if has(batch, k)]
