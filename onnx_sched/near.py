@@ -11,7 +11,12 @@ from onnx_sched.circuit import EMBEDDING, LINEAR, Circuit, Operand, Unit
 from onnx_sched.constants import Const
 from onnx_sched.refusals import FAMILY, in_words
 
-ROLES = {LINEAR: ("input", "weight", "bias"), EMBEDDING: ("table", "indices")}
+_WEIGHED = ("input", "weight", "bias")
+ROLES = {
+    **dict.fromkeys((LINEAR, "Conv", "ConvTranspose"), _WEIGHED),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), ("input", "scale", "bias")),
+    EMBEDDING: ("table", "indices"),
+}
 """What the operands of a kind are called; others are numbered."""
 
 MOST = 3

@@ -88,6 +88,15 @@ def lane_axis(layout: Layout) -> int:
     return next(k for k, axis in enumerate(layout) if LANE in axis)
 
 
+def in_blocks(layout: Layout) -> bool:
+    """Whether each lane is one block of the axis that holds them: what Slice, Split and Concat need.
+
+    >>> in_blocks(packed(2, 1)), in_blocks(((0,), (1, LANE)))
+    (True, False)
+    """
+    return layout[lane_axis(layout)][0] == LANE
+
+
 def is_packed(layout: Layout) -> bool:
     """Whether the lanes share an axis with something else."""
     return len(layout[lane_axis(layout)]) > 1

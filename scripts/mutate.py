@@ -36,7 +36,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = Path(__file__).resolve().parent / "mutants.toml"
-PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=line")
+PYTEST = "-m pytest -x -q -p no:cacheprovider --tb=line --hypothesis-seed=0".split()
 LISTED = "ls-files -z --cached --others --exclude-standard".split()
 PACKAGE = "onnx_sched"
 WHERE = f"import {PACKAGE}; print({PACKAGE}.__file__)"
@@ -137,7 +137,7 @@ def check_copy(folder: Path) -> None:
 def run_tests(folder: Path, tests: Sequence[str], limit: float) -> tuple[int | None, str]:
     """Run tests in a copy: what pytest exits with (None if it ran out of time), and what it said."""
     process = subprocess.Popen(
-        (*PYTEST, *tests),
+        (sys.executable, *PYTEST, *tests),
         cwd=folder,
         env=_environment(folder),
         stdout=subprocess.PIPE,

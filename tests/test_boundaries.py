@@ -34,6 +34,7 @@ WEIGHTS: Mapping[str, ArrayLike] = {
     **{f"n{k}": np.array(k) for k in range(3)},
     **{f"i{k}": ints(k) for k in range(17)},
     "last": ints(-1),
+    **{f"d{k}": numbers(4, 1, 3, seed=40 + k) for k in range(3)},
     "odd": ints(4, 1, 4, 4),
     "halves": ints(4, 4),
 }
@@ -185,7 +186,34 @@ def test_lanes_end_as_the_model_says(end: str, opset: int) -> None:
     assert compare(model, careful.model, {"N": 2}, {"N": 1}, {"N": 0}) == 3
 
 
+DEPTHWISE = " ".join(f"a{k} = Conv<group=4, pads=[1,1]>(x, d{k})" for k in range(3)) + " "
+
+
+@pytest.mark.parametrize("end", [end for end in ENDS if "MatMul" not in ENDS[end][0]])
+def test_lanes_that_lie_interleaved_end_so_too(end: str) -> None:
+    """Channel by channel, as depthwise convolutions of one value leave them: no lane is one block."""
+    body, outputs, _ = ENDS[end]
+    stranger = ", float[N,4,5] f" if _word("f", body) else ""
+    model = build(DEPTHWISE + body, outputs, "float[N,4,5] x" + stranger)
+    outcome = carried_out(model)
+    assert [(g.kind, g.size) for g in outcome.groups][:1] == [("Conv", 3)]
+    assert kinds(outcome.model)["Conv"] == 1
+    assert compare(model, outcome.model, {"N": 2}, {"N": 1}) == 2
+
+
 WIDE = "a0 = MatMul(x, v0) a1 = MatMul(x, v1) a2 = MatMul(x, v2) "
+
+
+def test_lanes_from_elsewhere_meet_interleaved_ones() -> None:
+    """What comes from three inputs is put together lane by lane, whatever it is then added to."""
+    body = DEPTHWISE + " ".join(f"b{k} = Add(a{k}, g{k})" for k in range(3))
+    inputs = "float[N,4,5] x, " + ", ".join(f"float[N,4,5] g{k}" for k in range(3))
+    model = build(body + " y = Concat<axis=1>(b0, b1, b2)", "y", inputs)
+    outcome = carried_out(model)
+    assert kinds(outcome.model)["Conv"] == 1
+    assert compare(model, outcome.model, {"N": 2}, {"N": 1}) == 2
+
+
 OPEN = {
     "by features": "y = Concat<axis=2>(a0, a1, a2)",
     "by rows": "y = Concat<axis=1>(a0, a1, a2)",

@@ -240,6 +240,18 @@ def test_what_stopped_it_is_told(what: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert is_level_function(found.levels, preds)
 
 
+@needs_ortools
+def test_an_answer_without_proof_is_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is counted in work, not by a clock: stopped in the middle of it, two runs end alike."""
+    monkeypatch.setattr(optimum, "STEPS_A_SECOND", 100)
+    monkeypatch.setattr(optimum, "WORK_A_SECOND", 0.0005)
+    preds, letters = hard()
+    one, two = (exact(preds, letters, [1] * len(preds), foata(preds), 5 * LONG) for _ in range(2))
+    assert one.stopped == "time"
+    assert one == two
+    assert 4 < one.bound < one.cost < launches(foata(preds), letters)
+
+
 # -- what is refused -----------------------------------------------------------------------------------
 
 WRONG: dict[str, tuple[Callable[[], object], str]] = {

@@ -13,6 +13,8 @@ from scripts import mutate
 from scripts.mutate import ROOT, ROWS, Mutant, Outcome
 
 MUTANTS = mutate.read(ROWS)
+EVERY = [m for path in sorted(ROWS.parent.glob("*mutants.toml")) for m in mutate.read(path)]
+"""The rows of all tables."""
 
 
 def test_there_are_enough_of_them() -> None:
@@ -22,7 +24,7 @@ def test_there_are_enough_of_them() -> None:
     assert all(m.file.startswith("onnx_sched/") and m.tests and m.old != m.new for m in MUTANTS)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+@pytest.mark.parametrize("mutant", EVERY, ids=lambda m: m.name)
 def test_a_row_follows_the_code(mutant: Mutant) -> None:
     """Its text stands once in its file, the file is still Python without it, and its tests are there."""
     assert mutant.fault(ROOT) == ""

@@ -19,13 +19,15 @@ from onnx import ModelProto, NodeProto
 
 from onnx_sched.circuit import LINEAR
 from onnx_sched.levelling import best_groups
+from onnx_sched.levels import foata
 from onnx_sched.passes.empty_batches import exposed
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.plan import Refusal
 from onnx_sched.planner import made
+from onnx_sched.signature import signature
 from onnx_sched.sums import reductions
-from tests.nets import analysed, feeds, ints, name_nodes, net, numbers
-from tests.rule_examples import Outcome, Runs, carried_out, compare, with_ranks
+from tests.nets import analysed, feeds, ints, name_nodes, net, numbers, run
+from tests.rule_examples import Outcome, carried_out, compare, with_ranks
 
 MAPS = "p0, p1 = Split<axis=1>(x) a0 = MatMul(p0, w0) a1 = MatMul(p1, w1) "
 """Two lanes of shape [N, 4]."""
@@ -56,6 +58,51 @@ def build(
 def grouped(outcome: Outcome) -> list[tuple[str, int]]:
     """Kind and size of all groups."""
     return [(g.kind, g.size) for g in outcome.groups]
+
+
+# -- what every later step relies on ---------------------------------------------------------------------
+
+
+def test_all_that_a_unit_is_stands_in_its_signature() -> None:
+    """Domain, kind, attributes, and which outputs there are, also where a type is not known."""
+    circuit = analysed(build("y = Relu(x)", "y", "float[N,4] x")).circuit
+    (unit,) = circuit.units
+    others = (
+        replace(unit, domain="com.microsoft"),
+        replace(unit, kind="Sigmoid"),
+        replace(unit, attributes=(("alpha", 1.0),)),
+        replace(unit, outputs=("y", "")),
+        replace(unit, outputs=("y", "of a type that nobody knows")),
+    )
+    signs = [signature(u, circuit) for u in (unit, *others)]
+    assert None not in signs
+    assert len(set(signs)) == len(signs)
+
+
+def test_a_unit_waits_for_whoever_makes_what_it_reads() -> None:
+    """Under every name: of equal nodes the first makes the value, also for readers of the others."""
+    body = "a = Relu(x) b = Exp(a) c = Relu(x) d = Exp(c) e = Neg(c) y = Sum(b, d, e)"
+    circuit = analysed(build(body, "y", "float[N,4] x")).circuit
+    level = foata(circuit.preds)
+    reads = [
+        (circuit.maker[o].number, unit.number)
+        for unit in circuit.units
+        for o in unit.operands
+        if isinstance(o, str) and o in circuit.maker
+    ]
+    assert len(reads) >= 4
+    assert all(level[maker] < level[reader] for maker, reader in reads)
+
+
+def test_a_pool_that_rounds_up_has_no_window_in_the_padding() -> None:
+    """ONNX's inference counts a window that ONNX Runtime does not: such a size is not known."""
+    pool = "y = MaxPool<ceil_mode=1, kernel_shape=[2], strides=[{}], pads=[1,1]>(x)"
+    for stride, known in ((3, False), (2, True)):
+        text = f"(float[N,2,4] x) => (float[] y) {{ {pool.format(stride)} }}"
+        model = net(text)
+        shape = analysed(model).values.shape("y")
+        made = run(model, feeds(model, N=3))["y"].shape
+        assert shape == ("N", *made[1:]) if known else shape is None
 
 
 # -- units that look alike -------------------------------------------------------------------------------
@@ -111,6 +158,7 @@ def test_units_that_look_alike_stay_apart(what: str) -> None:
 SEQUENCES = "t0 = Transpose<perm=[1,0,2]>(s0) t1 = Transpose<perm=[1,0,2]>(s1) "
 RECURRENT: Mapping[str, ArrayLike] = {
     "W": numbers(1, 12, 4),
+    "V": numbers(1, 12, 4, seed=1),
     "R": numbers(1, 12, 3),
     "B0": numbers(1, 24),
     "B1": numbers(1, 24, seed=1),
@@ -122,6 +170,8 @@ RECURRENT: Mapping[str, ArrayLike] = {
 @pytest.mark.parametrize(
     ("first", "second", "size"),
     [
+        ("t0, W, R", "t1, W, R", 2),
+        ("t0, W, R", "t1, V, R", 0),
         ("t0, W, R, B0", "t1, W, R, B0", 2),
         ("t0, W, R, B0", "t1, W, R, B1", 0),
         ("t0, W, R, , , , , P0", "t1, W, R, , , , , P0", 2),
@@ -129,7 +179,7 @@ RECURRENT: Mapping[str, ArrayLike] = {
     ],
 )
 def test_recurrences_share_all_that_they_learned(first: str, second: str, size: int) -> None:
-    """One batch of two sequences: not where biases or peepholes differ, for a node has one of each."""
+    """One batch of two sequences: not where weights, biases or peepholes differ, of which a node has one."""
     lstm = "y{}, h{}, c{} = LSTM<hidden_size=3>({}) "
     body = SEQUENCES + lstm.format(0, 8, 0, first) + lstm.format(1, 9, 1, second)
     model = build(body, "y0 y1", "float[N,5,4] s0, float[N,5,4] s1", RECURRENT)
@@ -141,15 +191,12 @@ def test_recurrences_share_all_that_they_learned(first: str, second: str, size: 
 def test_quantised_lanes_have_one_scale_and_other_zero_points() -> None:
     """Equal scales alone do not make one QuantizeLinear of a whole tensor."""
     body = MAPS + "q0 = QuantizeLinear(a0, s, z0) q1 = QuantizeLinear(a1, s, z1) "
-    body += "y0 = DequantizeLinear(q0, s, z0) y1 = DequantizeLinear(q1, s, z1)"
+    body += "y0 = Cast<to=1>(q0) y1 = Cast<to=1>(q1)"
     weights: dict[str, ArrayLike] = {"s": np.float32(0.1), "z0": np.int8(1), "z1": np.int8(-9)}
     model = build(body, "y0 y1", weights=weights)
     outcome = carried_out(model)
     assert ("QuantizeLinear", 2) in grouped(outcome)
-    assert compare(model, outcome.model, {"N": 3}, tolerance=0.11) == 1
-    got = Runs(outcome.model)(feeds(model, N=200))
-    want = Runs(model)(feeds(model, N=200))
-    assert sum(int((got[n] != want[n]).sum()) for n in want) <= 8  # numbers that fall on a border
+    assert compare(model, outcome.model, {"N": 3}, tolerance=1.0) == 1  # one step, at a border
 
 
 def test_one_value_takes_no_slopes_of_its_own() -> None:

@@ -89,6 +89,7 @@ def test_lanes_run_as_one(example: Example, way: str, opset: int) -> None:
     gone = set(example.values)
     assert not [n.name for n in new.graph.node if n.name in gone]
     running = [n for n in nodes_of(new, example.kind) if gone & set(members(n))]
+    running = [n for n in running if not n.name.endswith("_transpose")]  # brings lanes in or out
     assert len(running) == example.after
     onnx.checker.check_model(new, full_check=True)
     assert (new.ir_version, new.opset_import) == (model.ir_version, model.opset_import)

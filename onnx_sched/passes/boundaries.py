@@ -18,7 +18,17 @@ from onnx_sched.passes.emit import Emitter
 from onnx_sched.passes.homes import Bundle, Homes, Piece
 from onnx_sched.plan import Refused
 from onnx_sched.relayout import Step, effort, steps
-from onnx_sched.stacking import LANE, Bulk, Layout, is_packed, lane_axis, lead, packed, plain
+from onnx_sched.stacking import (
+    LANE,
+    Bulk,
+    Layout,
+    in_blocks,
+    is_packed,
+    lane_axis,
+    lead,
+    packed,
+    plain,
+)
 
 
 class Store:
@@ -121,6 +131,8 @@ class Store:
             source = layout
         if not straight and is_packed(source):
             source = lead(len(self.bulk(home).shape))
+        if not in_blocks(source):
+            source = layout if in_blocks(layout) else lead(len(self.bulk(home).shape))
         whole = self.get(home, source)
         axis = lane_axis(source)
         bulk = self.bulk(home)
@@ -162,7 +174,7 @@ class Store:
         """Cut a bundle into all its equal parts with one Split, if most of them are asked for."""
         count, rest = divmod(len(home), length)
         parts = [home[k * length : (k + 1) * length] for k in range(count)]
-        if rest or count < 2 or sum(p in self._asked for p in parts) < 2:
+        if rest or count < 2 or sum(p in self._asked for p in parts) < 2 or not in_blocks(layout):
             return False
         if any(layout in self._placed.get(p, {}) for p in parts):
             return False
@@ -187,7 +199,7 @@ class Store:
         rank = len(bulk.shape)
         options = [layout, *(packed(rank, a) for a in range(rank)), lead(rank)]
         best: tuple[int, Layout, tuple[Step, ...]] | None = None
-        for option in options:
+        for option in filter(in_blocks, options):
             route = steps(bulk, option, layout)
             if route is None:
                 continue

@@ -33,7 +33,18 @@ def layouts(batch: Batch, bulk: Bulk) -> list[Layout]:
                 if route is not None:
                     costs[layout] = min(effort(route), costs.get(layout, effort(route)))
     costs.setdefault(lead(rank), rank)
-    return sorted(costs, key=lambda la: costs[la] + (bulk.physical(la)[-1] == 1))
+    widens = broadcasts(batch, bulk)  # along an innermost axis of size 1 that is slow
+    return sorted(costs, key=lambda la: costs[la] + (widens and bulk.physical(la)[-1] == 1))
+
+
+def broadcasts(batch: Batch, bulk: Bulk) -> bool:
+    """Whether an operand has to be widened to meet the result; a single number is not counted."""
+    for k, operand in enumerate(batch.unit.operands):
+        shape = batch.circuit.shape(operand)
+        varies = isinstance(operand, Const) and len(batch.consts(k)) > 1
+        if operand is not None and shape != bulk.shape and (varies or shape not in ((), (1,))):
+            return True
+    return False
 
 
 def full(layout: Layout, bulk: Bulk) -> bool:

@@ -48,7 +48,9 @@ def moves_batch(transpose: NodeProto) -> bool:
     return perm[:-2] != list(range(len(perm) - 2))
 
 
-def barriers(nodes: Sequence[NodeProto], emit: Emitter) -> Mapping[str, tuple[NodeProto, NodeProto]]:
+def barriers(
+    nodes: Sequence[NodeProto], emit: Emitter
+) -> Mapping[str, tuple[NodeProto, NodeProto]]:
     """By the name of a Transpose's output: the Transpose under another name, and the Reshape behind it."""
     found = {}
     for node in nodes:

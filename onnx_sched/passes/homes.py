@@ -38,14 +38,21 @@ class Homes:
     groups: list[Bundle] = field(default_factory=list)
     views: dict[Bundle, View] = field(default_factory=dict)
     _of: dict[str, list[Bundle]] = field(default_factory=dict)
+    _lane: dict[str, tuple[int, int]] = field(default_factory=dict)
     made: set[str] = field(default_factory=set)
 
     def add_group(self, bundle: Bundle) -> None:
         """A batched node will make this bundle."""
+        for lane, value in enumerate(bundle):
+            self._lane.setdefault(value, (len(self.groups), lane))
         self.groups.append(bundle)
         for value in bundle:
             self._of.setdefault(value, []).append(bundle)
             self.made.add(value)
+
+    def lane_order(self, value: str) -> tuple[int, int]:
+        """Sorts the values of one group together, in lane order, and the rest after them."""
+        return self._lane.get(value, (len(self.groups), 0))
 
     def add_view(self, view: View) -> None:
         """A tensor of the model holds this bundle."""

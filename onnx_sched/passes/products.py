@@ -62,7 +62,9 @@ def stacked_rows(batch: Batch, lanes: Bundle) -> Layout:
     if rank == 2 or steps(bulk, flat(rank), lead(rank)) is not None:
         return flat(rank)
     if batch.may_be_empty(*bulk.shape[:-2]):
-        raise Refused("S201", "an empty batch would not run (--nonempty promises that there is none)")
+        raise Refused(
+            "S201", "an empty batch would not run (--nonempty promises that there is none)"
+        )
     return lead(rank)
 
 
@@ -188,7 +190,9 @@ def as_convolution(batch: Batch) -> None:
 def require_convolution(batch: Batch, elem_type: int) -> None:
     """Refuse element types for which the runtime has no convolution."""
     if elem_type not in (TensorProto.FLOAT, TensorProto.FLOAT16):
-        raise Refused("S104", f"{batch.circuit.label(batch.unit)}: no convolution has this element type")
+        raise Refused(
+            "S104", f"{batch.circuit.label(batch.unit)}: no convolution has this element type"
+        )
 
 
 def wide(batch: Batch) -> None:

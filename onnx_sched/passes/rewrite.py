@@ -148,7 +148,8 @@ class _Rewrite:
         return [
             replace(m, proto=proto)
             for m in made
-            for proto in (split.get(m.proto.output[0]) if id(m.proto) in new else None) or (m.proto,)
+            for proto in (split.get(m.proto.output[0]) if id(m.proto) in new else None)
+            or (m.proto,)
         ]
 
     def _sign(self, item: Item, served: Group | None, node: NodeProto) -> None:
@@ -220,7 +221,7 @@ class _Rewrite:
 
     def _reduce(self, reduction: Reduction, store: Store) -> None:
         """Sum or mean over lanes: one reduction over the lane axis, and what else was added."""
-        pieces = self._homes.pieces(tuple(sorted(reduction.terms, key=self._lane_order)))
+        pieces = self._homes.pieces(tuple(sorted(reduction.terms, key=self._homes.lane_order)))
         names: list[str] = []
         hint = self._circuit.label(reduction.units[-1])
         whole = len(pieces) == 1
@@ -269,10 +270,3 @@ class _Rewrite:
             total = self._emit.node(
                 "Add", [total, name], f"{hint}_add", [reduction.output] if last else 1
             )[0]
-
-    def _lane_order(self, name: str) -> tuple[int, int]:
-        """Terms of one group together, in lane order; the rest after them."""
-        for n, bundle in enumerate(self._homes.groups):
-            if name in bundle:
-                return n, bundle.index(name)
-        return len(self._homes.groups), 0

@@ -206,7 +206,9 @@ class Batch:
     def laid(self, k: int, layout: Layout, bulk: Bulk) -> str | None:
         """A constant operand, brought to broadcast against a bundle in a layout; its name."""
         parts = self.consts(k)
-        if self.unit.kind == "Clip":  # its bounds are scalars, also where they are spelled as vectors
+        if (
+            self.unit.kind == "Clip"
+        ):  # its bounds are scalars, also where they are spelled as vectors
             parts = [p.reshape(()) for p in parts]
         if len(parts) == 1 and (layout == lead(len(bulk.shape)) or parts[0].shape == ()):
             return self.emit.const(parts[0], f"{self.hint}_const{k}")

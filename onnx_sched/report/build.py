@@ -114,31 +114,39 @@ def _latency(condition: Condition, speedup: Speedup) -> LatencyRow:
 def _groups(analysis: Analysis, draft: Draft) -> Iterator[GroupRow]:
     """The groups of the main graph, then those of bodies."""
     number = numbers(draft)
+    main = _mains(draft.rewritten)
     for place, group in enumerate(draft.plan.groups):
-        yield _group(analysis, place, group, draft.rewritten, "", number["", group.region])
+        yield _group(analysis, group, main.get(place, ""), "", number["", group.region])
     plans = dict(draft.plan.bodies)
     for body, rewritten in draft.bodies:
+        main = _mains(rewritten)
         for place, group in enumerate(plans[body.label].groups):
             n = number[body.label, group.region]
-            yield _group(body.analysis, place, group, rewritten, body.label, n)
+            yield _group(body.analysis, group, main.get(place, ""), body.label, n)
+
+
+def _mains(rewritten: Rewritten | None) -> dict[int, str]:
+    """The first node that computes a group's members, by the group's place in the plan."""
+    found: dict[int, str] = {}
+    for made in rewritten.nodes if rewritten else ():
+        if made.main and made.group is not None:
+            found.setdefault(made.group, made.proto.name)
+    return found
 
 
 def _group(
     analysis: Analysis,
-    place: int,
     group: Group,
-    rewritten: Rewritten | None,
+    node: str,
     body: str,
     region: int,
 ) -> GroupRow:
-    nodes = rewritten.nodes if rewritten else ()
-    made = [m.proto.name for m in nodes if m.group == place and m.main]
     return GroupRow(
         op_type=analysis.graph.nodes[group.units[0].nodes[0]].op_type,
         size=group.size,
         level=group.level,
         form=group.form,
-        node=made[0] if made else "",
+        node=node,
         members=tuple(node_label(analysis.graph, k) for u in group.units for k in u.nodes),
         body=body,
         region=region,

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from onnx import NodeProto
-
 from onnx_sched.analysis import Analysis
 from onnx_sched.circuit import Circuit, node_label
-from onnx_sched.cost import MOVES, VIEWS
-from onnx_sched.passes.rewrite import MEMBERS
 from onnx_sched.report.drawing import Box, Kind, Picture
-
-Members = tuple[str, ...]
+from onnx_sched.report.lineage import members, workers
 
 
 def before(analysis: Analysis) -> Picture:
@@ -99,12 +93,12 @@ def _picture(analysis: Analysis, title: str, original: Circuit | None) -> Pictur
     annotation = analysis.annotation
     columns, headings = _columns(analysis)
     ops = set(annotation.ops)
-    members = {k: found for k in columns if (found := _members(analysis.graph.nodes[k]))}
-    working = {
-        found
-        for k, found in members.items()
-        if analysis.graph.nodes[k].op_type not in MOVES | VIEWS
-    }
+    notes = {k: found for k in columns if (found := members(analysis.graph.nodes[k]))}
+    nodes = [
+        (analysis.graph.nodes[k].op_type, found, {ops_of.get(n, _letters(n)) for n in found})
+        for k, found in notes.items()
+    ]
+    working = {k for k, works in zip(notes, workers(nodes), strict=True) if works}
     boxes = []
     for k, column in columns.items():
         node = analysis.graph.nodes[k]
@@ -113,27 +107,13 @@ def _picture(analysis: Analysis, title: str, original: Circuit | None) -> Pictur
         names: tuple[str, ...] = (node_label(analysis.graph, k),)
         if k not in ops:
             kind = "view"
-        elif k in members:
-            many = lanes_of(members[k], units)
-            if many > 1 and not _only_moves(node, members[k], working, ops_of):
+        elif k in notes:
+            many = lanes_of(notes[k], units)
+            if many > 1 and k in working:
                 kind, lanes = "batched", many
-            names += members[k]
+            names += notes[k]
         boxes.append(Box(node.op_type, annotation.wires[k], column, kind, lanes, names))
     return Picture(annotation.lanes, len(headings), tuple(boxes), title, headings)
-
-
-def _only_moves(
-    node: NodeProto, members: Members, working: set[Members], ops: Mapping[str, str]
-) -> bool:
-    """Whether a node just brings lanes together, or takes them apart, for others that do the work.
-
-    The original tells what its members were; without it the other nodes of the group do.
-    """
-    if node.op_type not in MOVES | VIEWS:
-        return False
-    if all(name in ops for name in members):
-        return node.op_type not in {ops[name] for name in members}
-    return members in working
 
 
 def _columns(analysis: Analysis) -> tuple[dict[int, int], tuple[str, ...]]:
@@ -160,15 +140,3 @@ def _columns(analysis: Analysis) -> tuple[dict[int, int], tuple[str, ...]]:
     number: Mapping[tuple[int, int], int] = {place: n for n, place in enumerate(order)}
     headings = tuple("" if step else f"L{layer}" for layer, step in order)
     return {k: number[places[k]] for k in sorted(places)}, headings
-
-
-def _members(node: NodeProto) -> Members:
-    """The names that a batched node notes of what it stands for; none where the note is no such list."""
-    note = next((p.value for p in node.metadata_props if p.key == MEMBERS), "")
-    try:
-        found = json.loads(note) if note else []
-    except (ValueError, RecursionError):
-        return ()
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        return ()
-    return tuple(found)

@@ -176,10 +176,11 @@ _ALL = (
     ),
     Code(
         "S302",
-        "needs an interleaved layout",
-        "No layout suits all operands: lanes would have to be taken apart and interleaved around "
-        "this node, and those copies eat what batching saves.",
-        "Give the lanes separate inputs, or use ungrouped ops within a lane.",
+        "no one node can run them all",
+        "The nodes are alike, but no layout suits all operands (lanes would have to be taken apart and "
+        "interleaved, and those copies eat what batching saves), or the op has no form in which lanes "
+        "differ in this: a zero point, a scale, packed weights, an old opset. The reason says which.",
+        "Give the lanes separate inputs, use ungrouped ops within a lane, or export with a newer opset.",
         "(float[N,4,8,8] x) => (float[] a, float[] b) "
         "{ a = Conv<group = 2>(x, v) b = Conv<group = 2>(x, w) }",
         (("v", (4, 2, 3, 3)), ("w", (4, 2, 3, 3))),

@@ -91,7 +91,9 @@ def node(found: Explanation, verbose: bool = False) -> RenderableType:
 
 def _verdict(found: Explanation) -> Text:
     if found.outcome in ("batched", "summed"):
-        return Text.assemble((f"can be {found.outcome}: ", "green"), harmless(found.sentence, WORDS))
+        return Text.assemble(
+            (f"can be {found.outcome}: ", "green"), harmless(found.sentence, WORDS)
+        )
     if found.code:
         title = CODES[found.code].title if found.code in CODES else ""
         return Text.assemble(("left alone: ", "yellow"), (found.code, "bold yellow"), f" {title}")

@@ -22,7 +22,7 @@ from onnx_sched.report.layer_table import layer_rows
 from onnx_sched.report.layout import MAX_LAYERS, MAX_WIRES
 from onnx_sched.report.machine import machine
 from onnx_sched.report.scene import ASSUMED, Scene
-from onnx_sched.report.text import VERDICTS, folded, size, speed_words
+from onnx_sched.report.text import VERDICTS, folded, percent, size, speed_words
 
 WIDTH = 1010
 """Pixels of a circuit: the width of the page's column."""
@@ -108,13 +108,12 @@ def _tiles(scene: Scene) -> list[dict[str, str]]:
 def _tile(title: str, change: Change, is_bytes: bool, below: str) -> dict[str, str]:
     before, after = change.before or 0, change.after or 0
     show = size if is_bytes else str
-    percent = f"{100 * (after - before) / before:+.0f}%" if before and after != before else "same"
     tone = "good" if after < before else "warn" if after > before else "plain"
     return {
         "title": title,
         "before": show(before) if before != after else "",
         "after": show(after),
-        "percent": percent.replace("-", "\N{MINUS SIGN}"),
+        "percent": percent(before, after).replace("-", "\N{MINUS SIGN}"),
         "tone": tone,
         "below": below,
     }

@@ -16,7 +16,7 @@ from onnx_sched.report.data import Change, LatencyRow, Report
 from onnx_sched.report.harmless import harmless
 from onnx_sched.report.headline import condition, headline
 from onnx_sched.report.machine import machine
-from onnx_sched.report.text import VERDICTS, folded, size, speed_words
+from onnx_sched.report.text import VERDICTS, folded, percent, size, speed_words
 
 ROWS, NAMES, NAME = 40, 3, 80
 """Rows of a table, names in a row, cells of a name that are shown; the rest is counted."""
@@ -101,8 +101,7 @@ def _numbers(report: Report) -> str:
 def _pair(title: str, change: Change, is_bytes: bool) -> tuple[str, str, str, str]:
     before, after = change.before or 0, change.after or 0
     show = size if is_bytes else str
-    percent = f"{100 * (after - before) / before:+.0f}%" if before else ""
-    return title, show(before), show(after), percent
+    return title, show(before), show(after), percent(before, after)
 
 
 def _latency(rows: Sequence[LatencyRow]) -> str:

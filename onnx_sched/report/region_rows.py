@@ -14,16 +14,14 @@ from onnx import NodeProto
 
 from onnx_sched.analysis import Analysis
 from onnx_sched.choose import Condition
-from onnx_sched.cost import FREE, MOVES, VIEWS, Device, Estimate
+from onnx_sched.cost import FREE, Device, Estimate
 from onnx_sched.judge.measure import Speedup
 from onnx_sched.passes.rewrite import Made, Rewritten
 from onnx_sched.payoff import SIZES, by_region, new_shapes
 from onnx_sched.plan import Group, Plan
 from onnx_sched.planner import Draft
 from onnx_sched.report.data import EstimateRow, LatencyRow, RegionRow
-
-LAYOUT = MOVES | VIEWS | {"Shape"}
-"""Ops that compute nothing."""
+from onnx_sched.report.lineage import LAYOUT, workers
 
 Races = Mapping[int, Sequence[tuple[Condition, Speedup]]]
 """By unit of the main graph: how its region fared in a race of its own."""
@@ -79,7 +77,7 @@ def _rows(
         groups = [g for g in plan.groups if g.region == region]
         gone = [analysis.graph.nodes[k] for k in sorted(old.get(region, ()))]
         come = [m.proto for m in new.get(region, ())]
-        glue = [m.proto for m in new.get(region, ()) if is_glue(m, plan.groups, analysis)]
+        glue = glue_of(new.get(region, ()), plan.groups, analysis)
         rows.append(
             RegionRow(
                 number=n,
@@ -97,12 +95,21 @@ def _rows(
     return rows
 
 
-def is_glue(made: Made, groups: Sequence[Group], analysis: Analysis) -> bool:
-    """Whether a new node only brings lanes together or takes them apart."""
-    if made.proto.op_type not in LAYOUT or made.group is None:
-        return False
-    own = {analysis.graph.nodes[k].op_type for u in groups[made.group].units for k in u.nodes}
-    return not (made.main and made.proto.op_type in own)
+def glue_of(made: Sequence[Made], groups: Sequence[Group], analysis: Analysis) -> list[NodeProto]:
+    """The new nodes that only bring lanes together or take them apart."""
+    nodes = analysis.graph.nodes
+    own = [{nodes[k].op_type for u in g.units for k in u.nodes} for g in groups]
+    looks = [
+        (m.proto.op_type, m.group, own[m.group])
+        if m.main and m.group is not None
+        else (m.proto.op_type, None, ())
+        for m in made
+    ]
+    return [
+        m.proto
+        for m, works in zip(made, workers(looks), strict=True)
+        if not works and m.proto.op_type in LAYOUT
+    ]
 
 
 def _raced(groups: Sequence[Group], races: Races) -> tuple[LatencyRow, ...]:

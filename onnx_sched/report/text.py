@@ -109,11 +109,21 @@ def _source(text: str) -> Text:
 
 def _pair(change: Change, unit: str) -> tuple[str, str, str]:
     before, after = change.before or 0, change.after or 0
-    percent = f"{100 * (after - before) / before:+.0f}%" if before else ""
-    percent = percent if after != before else "same"
     if unit == "bytes":
-        return size(before), size(after), percent
-    return str(before), str(after), percent
+        return size(before), size(after), percent(before, after)
+    return str(before), str(after), percent(before, after)
+
+
+def percent(before: int, after: int) -> str:
+    """How much a number grew; never a change that reads as none.
+
+    >>> percent(200, 100), percent(1000, 999), percent(7, 7), percent(0, 3)
+    ('-50%', '-0.1%', 'same', '')
+    """
+    if before == after:
+        return "same"
+    share = 100 * (after - before) / before if before else 0.0
+    return "" if not before else f"{share:+.0f}%" if abs(share) >= 0.5 else f"{share:+.1f}%"
 
 
 def size(count: int) -> str:
