@@ -2,7 +2,8 @@
 
 Times, and counts that belong to the runtime or the processor, are replaced by placeholders.  What may well
 change when batching gets better (names of new nodes, the steps of a region) is left out of `explain`.
-`python -m tests.screens` writes them anew; look at the difference before you keep it.
+`python -m tests.screens` writes them anew, and the golden drawings, too; look at the difference before you
+keep it.
 """
 
 from __future__ import annotations
@@ -130,4 +131,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    from tests.test_drawing import renew
+
     main()
+    renew()

@@ -1,10 +1,9 @@
-"""Drawings of circuits: what is drawn is what is there, and stays readable whatever the model holds."""
+"""Drawings of models: from a model to its picture, the command, and drawings that were looked at."""
 
 from __future__ import annotations
 
 import doctest
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,6 @@ from onnx_sched.report.drawing import Picture
 
 MODELS = Path(__file__).parent.parent / "models"
 GOLDEN = Path(__file__).parent / "golden"
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 # -- from models to pictures -----------------------------------------------------------------------
@@ -283,9 +281,13 @@ def test_docstrings(module: object) -> None:
     assert not result.failed
 
 
-if __name__ == "__main__":
+def renew() -> None:
+    """Write all drawings anew."""
     for stale in GOLDEN.glob("*.txt"):
         stale.unlink()
     for file_name, text in golden().items():
         (GOLDEN / file_name).write_text(text, encoding="utf-8")
-        sys.stdout.write(f"{GOLDEN / file_name}\n")
+
+
+if __name__ == "__main__":
+    renew()

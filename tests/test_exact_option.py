@@ -135,7 +135,8 @@ def test_fewer_launches_that_batch_no_more_are_not_taken() -> None:
 def test_what_must_stay_is_a_launch_by_itself() -> None:
     """With everything skipped every unit counts; without, alike ones share."""
     analysis = analysed(branches(BETTER))
-    nothing, everything = (sought(analysis, lambda _, s=s: s, LONG).optimum for s in (True, False))
+    nothing = sought(analysis, lambda _: True, LONG).optimum
+    everything = sought(analysis, lambda _: False, LONG).optimum
     assert nothing is not None
     assert everything is not None
     assert nothing.cost == nothing.before == Launches(3, 12)
@@ -243,45 +244,29 @@ def test_a_second_run_of_another_process_gives_the_same_bytes(tmp_path: Path) ->
 # -- what is said --------------------------------------------------------------------------------------
 
 FEW, MANY = Launches(3, 9), Launches(4, 20)
+LEAST = "at least 3 heavy and 9 light launches must be left"
 SAID = {
-    "proven and taken": (
-        Optimum(MANY, FEW, FEW, taken=True),
-        "--exact: 3 heavy and 9 light launches, proven optimal; taken instead of 4 heavy and 20 light "
-        "launches",
-    ),
-    "proven, nothing better": (
-        Optimum(FEW, FEW, FEW),
-        "--exact: 3 heavy and 9 light launches, proven optimal; the levels found without it are as good",
-    ),
-    "not taken": (
-        Optimum(MANY, FEW, FEW),
-        "--exact: 3 heavy and 9 light launches, proven optimal; not taken: what can be made of them saves "
-        "no more than 4 heavy and 20 light launches do",
-    ),
-    "out of time": (
-        Optimum(MANY, MANY, FEW, "time"),
-        "--exact: 4 heavy and 20 light launches, not proven optimal (stopped by --time-limit; at least 3 "
-        "heavy and 9 light launches must be left); the levels found without it are as good",
-    ),
-    "out of time on a slow machine": (
-        Optimum(MANY, MANY, FEW, "clock"),
-        "--exact: 4 heavy and 20 light launches, not proven optimal (stopped by the clock at --time-limit: "
-        "another run may get further; at least 3 heavy and 9 light launches must be left); the levels "
-        "found without it are as good",
-    ),
-    "too large": (
-        Optimum(MANY, MANY, FEW, "size"),
-        "--exact: 4 heavy and 20 light launches, not proven optimal (too large to prove; at least 3 heavy "
-        "and 9 light launches must be left); the levels found without it are as good",
-    ),
+    Optimum(MANY, FEW, FEW, "", True): "3 heavy and 9 light launches, proven optimal; "
+    "taken instead of 4 heavy and 20 light launches",
+    Optimum(FEW, FEW, FEW): "3 heavy and 9 light launches, proven optimal; "
+    "the levels found without it are as good",
+    Optimum(MANY, FEW, FEW): "3 heavy and 9 light launches, proven optimal; "
+    "not taken: what can be made of them saves no more than 4 heavy and 20 light launches do",
+    Optimum(MANY, MANY, FEW, "time"): "4 heavy and 20 light launches, not proven optimal "
+    f"(stopped by --time-limit; {LEAST}); the levels found without it are as good",
+    Optimum(
+        MANY, MANY, FEW, "clock"
+    ): "4 heavy and 20 light launches, not proven optimal (stopped by the "
+    f"clock at --time-limit: another run may get further; {LEAST}); the levels found without it are as good",
+    Optimum(MANY, MANY, FEW, "size"): "4 heavy and 20 light launches, not proven optimal "
+    f"(too large to prove; {LEAST}); the levels found without it are as good",
 }
 
 
-@pytest.mark.parametrize("what", SAID)
-def test_what_it_came_to_is_one_sentence(what: str) -> None:
-    """Cost, proof or bound with the reason, and what became of it."""
-    found, said = SAID[what]
-    assert sentence(ExactRow("", found)) == said
+@pytest.mark.parametrize("found", SAID)
+def test_what_it_came_to_is_one_sentence(found: Optimum) -> None:
+    """Cost, proof or bound with the reason, and what became of it; JSON has the same."""
+    assert sentence(ExactRow("", found)) == f"--exact: {SAID[found]}"
     row = ExactRow("", found).to_dict()
     assert row["cost"] == {"heavy": found.cost.heavy, "light": found.cost.light}
     assert (row["proven"], row["stopped"]) == (found.cost == found.bound, found.stopped)

@@ -20,7 +20,7 @@ from onnx_sched.cli import cli
 from onnx_sched.errors import UsageError
 from onnx_sched.files import Source
 from onnx_sched.plan import Refusal
-from onnx_sched.report import charts, circuit_view, saving
+from onnx_sched.report import charts, circuit_view, plan_text, saving
 from onnx_sched.report.codes import CODES
 from onnx_sched.report.data import Change, LatencyRow, Report
 from onnx_sched.report.draw_svg import to_svg
@@ -124,6 +124,7 @@ def test_all_is_there(mmoe: Scene) -> None:
         "within tolerance",
         *(o.name for o in report.outputs),
         *(f"{g.size} {g.op_type} \N{RIGHTWARDS ARROW} 1" for g in report.groups),
+        *(w for r in report.regions for w in (plan_text.glue(r), *plan_text.gains(r))),
         "Layer by layer",
         "Memory over the schedule",
         "CPUExecutionProvider",

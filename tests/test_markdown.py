@@ -15,9 +15,9 @@ from markdown_it.token import Token
 
 import onnx_sched
 from onnx_sched.plan import Refusal
-from onnx_sched.report import markdown
+from onnx_sched.report import markdown, plan_text
 from onnx_sched.report.codes import CODES
-from onnx_sched.report.data import AgreementRow, GroupRow
+from onnx_sched.report.data import AgreementRow, GroupRow, RegionRow
 from onnx_sched.report.harmless import harmless
 from onnx_sched.report.headline import headline
 from onnx_sched.report.markdown import code, table, to_markdown, words
@@ -93,6 +93,7 @@ def hostile(name: str) -> str:
         model=name,
         provider_note=name,
         groups=(GroupRow(name, 2, 1, "stacked", name, (name, name)),),
+        regions=(RegionRow(1, name, 2, 1, 4, 2, ((name, 1),), "cpu", ()),),
         refusals=(Refusal("S103", f"because {name}", (name,)),),
         outputs=(AgreementRow(name, 1.0, None, 2, False),),
         notes=(f"note {name}",),
@@ -121,6 +122,9 @@ def test_all_is_there() -> None:
         f"| nodes | {report.nodes.before} | {report.nodes.after} |",
         "**1.20x** | 1.10 to 1.30 | faster",
         f"Batched: {len(report.groups)} groups",
+        f"By region: {len(report.regions)}",
+        words(plan_text.glue(report.regions[0])),
+        words(plan_text.gains(report.regions[0])[0]),
         "`S103`",
         CODES["S103"].advice,
         "Agreement: within tolerance",

@@ -6,7 +6,6 @@ import random
 import re
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -23,8 +22,6 @@ from onnx_sched.report.folding import folds, row_order, slots
 from onnx_sched.report.layout import lay_out
 from tests.drawings import pictures, read, seen
 
-MODELS = Path(__file__).parent.parent / "models"
-GOLDEN = Path(__file__).parent / "golden"
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -73,8 +73,10 @@ def _rows(
             new.setdefault(plan.groups[node.group].region, []).append(node)
     estimates = _Estimates(analysis, made, expected.device)
     rows = []
-    for n, region in enumerate(sorted({g.region for g in plan.groups}), done + 1):
-        groups = [g for g in plan.groups if g.region == region]
+    members: dict[int, list[Group]] = {}
+    for group in plan.groups:
+        members.setdefault(group.region, []).append(group)
+    for n, (region, groups) in enumerate(sorted(members.items()), done + 1):
         gone = [analysis.graph.nodes[k] for k in sorted(old.get(region, ()))]
         come = [m.proto for m in new.get(region, ())]
         glue = glue_of(new.get(region, ()), plan.groups, analysis)
@@ -98,7 +100,8 @@ def _rows(
 def glue_of(made: Sequence[Made], groups: Sequence[Group], analysis: Analysis) -> list[NodeProto]:
     """The new nodes that only bring lanes together or take them apart."""
     nodes = analysis.graph.nodes
-    own = [{nodes[k].op_type for u in g.units for k in u.nodes} for g in groups]
+    places = {m.group for m in made if m.main and m.group is not None}
+    own = {n: {nodes[k].op_type for u in groups[n].units for k in u.nodes} for n in places}
     looks = [
         (m.proto.op_type, m.group, own[m.group])
         if m.main and m.group is not None
