@@ -248,6 +248,9 @@ def _definition(op_type: str, domain: str, version: int) -> _Definition | None:
         schema.min_output,
         schema.max_output,
         tuple(p.option == single for p in schema.inputs),
-        {name: int(a.type.value) for name, a in schema.attributes.items()},
+        {
+            name: AttributeProto.AttributeType.Value(str(a.type).rpartition(".")[2])
+            for name, a in schema.attributes.items()
+        },
         frozenset(name for name, a in schema.attributes.items() if a.required),
     )

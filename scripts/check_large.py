@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -194,18 +195,17 @@ def nodes(folder: Path) -> bool:
     return fine and seconds[NODES] <= SECONDS and grown <= GROWTH
 
 
-def _pair(folder: Path, seed: int) -> Path:
+def _pair(folder: Path) -> Path:
     """A model with data beside it, and an older result at its target."""
     inner = folder / "in"
     shutil.rmtree(inner, ignore_errors=True)
     inner.mkdir()
-    model = layers(inner, 2, 4, 512, sparse=False)
-    return model
+    return layers(inner, 2, 4, 512, sparse=False)
 
 
 def killed(folder: Path) -> bool:
     """Kill the process at random moments: the target is the old one, the new one, or not there."""
-    model, out = _pair(folder, 0), folder / "out.onnx"
+    model, out = _pair(folder), folder / "out.onnx"
     old = beside(folder / "old", layered(), "out.onnx.data", "out.onnx")
     done = optimise(model, out)
     new, whole = _contents(folder), done.seconds
@@ -245,13 +245,11 @@ def _clear(folder: Path) -> None:
 
 def full(folder: Path) -> bool:
     """A disk that is full at any point of the write: an error in words, and the old file."""
-    model, out = _pair(folder, 0), folder / "out.onnx"
+    model, out = _pair(folder), folder / "out.onnx"
     out.write_bytes(b"old")
     total = (model.parent / "m.data").stat().st_size
     for limit in (1000, 10_000, total // 2, total - 1):
-        done = optimise(
-            model, out, lambda n=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (n, n))
-        )
+        done = optimise(model, out, partial(_no_more_than, limit))
         said = "ModelError: cannot write" in done.err
         left = sorted(p.name for p in folder.iterdir())
         if not said or out.read_bytes() != b"old" or left != ["in", "out.onnx"]:
@@ -261,6 +259,11 @@ def full(folder: Path) -> bool:
         "full: no space after 1,000 bytes, 10,000, half, all but one: refused in words, old file there"
     )
     return True
+
+
+def _no_more_than(size: int) -> None:
+    """Let no file of this process grow beyond a size, as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def linked(folder: Path) -> bool:

@@ -14,7 +14,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
+from unittest import mock
 
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
@@ -22,6 +24,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import ModelProto
 
 from onnx_sched import pipeline
+from onnx_sched.assemble import assemble
 from onnx_sched.errors import SchedError
 from tests.feature_models import Path, field_paths, message_paths
 from tests.mutations import messages
@@ -86,18 +89,14 @@ def _forget(message: Message) -> None:
 @contextmanager
 def losing(kind: str, field: str) -> Iterator[None]:
     """Make every rewritten model lose a field."""
-    real = pipeline.assemble
 
-    def assemble(*args: Any) -> ModelProto:
-        model = real(*args)
+    def lossy(*args: Any) -> ModelProto:
+        model = assemble(*args)
         lose(model, kind, field)
         return model
 
-    pipeline.assemble = assemble
-    try:
+    with mock.patch.object(pipeline, "assemble", lossy):
         yield
-    finally:
-        pipeline.assemble = real
 
 
 def noticed(kind: str, field: str, tests: list[Callable[[], None]]) -> bool:
@@ -116,10 +115,10 @@ def mutants() -> Iterator[tuple[str, str, list[Callable[[], None]]]]:
     tests: dict[tuple[str, str], list[Callable[[], None]]] = {}
     for path in field_paths():
         message, name = end(path)
-        tests.setdefault((message.name, name), []).append(lambda p=path: field_is_carried(p))
+        tests.setdefault((message.name, name), []).append(partial(field_is_carried, path))
     for path in message_paths():
         key = (kind_at(path), FUTURE)
-        tests.setdefault(key, []).append(lambda p=path: future_is_carried(p))
+        tests.setdefault(key, []).append(partial(future_is_carried, path))
     todo, kinds = [ModelProto.DESCRIPTOR], set[str]()
     while todo:
         message = todo.pop()

@@ -201,7 +201,7 @@ def main() -> int:
     limits = Limits(given.time, int(given.memory * 2**30))
     models = sorted(p for folder in given.folders for p in folder.rglob("*.onnx"))
     with ThreadPoolExecutor(given.jobs) as pool:
-        rows = []
+        rows: list[Row] = []
         for row in pool.map(lambda m: sweep(m, given.choose, limits), models):
             print(f"{len(rows) + 1}/{len(models)} {row.status} {row.model}", file=sys.stderr)
             rows.append(row)

@@ -133,18 +133,23 @@ PAIRS: dict[str, Callable[[], Pair]] = {
 }
 
 
-def exported(module: nn.Module, shape: Sequence[int]) -> onnx.ModelProto:
-    """The module as torch exports it, the batch left open."""
-    batch = {0: torch.export.Dim("batch")}
+def exported(module: nn.Module, shape: Sequence[int], batch: int | None = None) -> onnx.ModelProto:
+    """The module as torch exports it.
+
+    Args:
+        module: What to export.
+        shape: Of an input, behind the batch.
+        batch: Its size; None to leave it open, which torch cannot do with `vmap` in it.
+    """
     target = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             module,
-            (torch.randn(3, *shape),),
+            (torch.randn(batch or 3, *shape),),
             dynamo=True,
             opset_version=20,
-            dynamic_shapes=(batch,),
+            dynamic_shapes=None if batch else ({0: torch.export.Dim("batch")},),
             verbose=False,
         )
         program.save(target)

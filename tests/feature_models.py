@@ -88,7 +88,7 @@ def set_field(root: Message, path: Sequence[str]) -> Message:
         inner = held.add() if hasattr(held, "add") else held
         inner.SetInParent()
         if not (isinstance(inner, GraphProto) and inner.node):
-            _make_sound(inner, path[: k + 1], rest[0] if rest else "")
+            _make_sound(inner, tuple(path[: k + 1]), rest[0] if rest else "")
         message = inner
     return message
 

@@ -60,7 +60,7 @@ def impossible(rng: random.Random, data: bytes, models: Sequence[bytes]) -> byte
     message = rng.choice(list(messages(model)))
     field = rng.choice(message.DESCRIPTOR.fields)
     _change(rng, message, field)
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 def messages(root: Message) -> Iterator[Message]:

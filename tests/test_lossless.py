@@ -116,11 +116,12 @@ TEXT_PATHS = [p for p in field_paths() if is_text(p)]
 def test_text_that_is_no_utf8_is_carried_or_refused(path: tuple[str, ...]) -> None:
     """Notes of all kinds stay byte for byte; where it is a name, the model is refused in words."""
     model = with_odd_text(path)
+    refused = ""
     try:
         assert lost_beside_a_batch(model) == []
     except ModelError as error:
-        assert path[-1] in NAMES, error
-        assert "UTF-8" in str(error)
+        refused = str(error)
+    assert not refused or ("UTF-8" in refused and path[-1] in NAMES)
 
 
 BODY_PATHS = [p[1:] for p in field_paths() if p[0] == "graph" and len(p) > 1]

@@ -301,6 +301,40 @@ def test_a_size_that_only_the_runtime_knows_is_not_expanded_to() -> None:
     assert compare(model, outcome.model, {"N": 2, "S": 3}, {"N": 2, "S": 1}) == 2
 
 
+@pytest.mark.parametrize(("opset", "axis"), [(11, 1), (13, 1), (11, -1)])
+def test_softmax_takes_no_lanes_along(opset: int, axis: int) -> None:
+    """Before opset 13 it flattens all axes behind its own: lanes that lie there are moved first."""
+    body = "p0 = Gather<axis=2>(x, n0) p1 = Gather<axis=2>(x, n1) "
+    body += "".join(
+        f"s{k} = Softmax<axis={axis}>(p{k}) y{k} = MatMul(s{k}, u{k}) " for k in range(2)
+    )
+    weights = {"n0": np.array(0), "n1": np.array(1)}
+    model = build(body, "y0 y1", "float[N,4,2] x", weights, opset)
+    outcome = carried_out(model)
+    assert grouped(outcome) == [("Softmax", 2), (LINEAR, 2)]
+    assert compare(model, outcome.model, {"N": 3}) == 1
+
+
+def test_what_is_always_empty_is_left_alone() -> None:
+    """No rows at all: there is nothing to gain, and runtimes stumble."""
+    body = MAPS + "y0 = Relu(a0) y1 = Relu(a1)"
+    for rows, found in ((0, []), (3, [(LINEAR, 2), ("Relu", 2)])):
+        model = build(body, "y0 y1", f"float[{rows},8] x")
+        outcome = carried_out(model)
+        assert grouped(outcome) == found
+        assert compare(model, outcome.model, {}) == 1
+
+
+def test_products_that_an_empty_batch_would_break_are_refused() -> None:
+    """Where rows cannot be told apart again, matrices would have to meet a batch axis of size 1."""
+    model = build(MAPS.replace("axis=1", "axis=2"), "a0 a1", "float[N,S,8] x", opset=13)
+    outcome = carried_out(model)
+    assert (grouped(outcome), [r.code for r in outcome.refusals]) == ([], ["S201"])
+    promised = carried_out(model, nonempty=True)
+    assert grouped(promised) == [(LINEAR, 2)]
+    assert compare(model, promised.model, {"N": 2, "S": 3}) == 1
+
+
 RUN = """
 import sys, numpy, onnxruntime
 session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])

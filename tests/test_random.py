@@ -7,7 +7,10 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from scripts.fuzz import Outcome, differs, judge, outcomes
+from scripts import fuzz_judge
+from scripts.fuzz import outcomes
+from scripts.fuzz_judge import Outcome, judge
+from scripts.fuzz_limits import differs
 from tests.random_models import REGRESSIONS, make_feeds, random_model, text
 
 SEEDS = range(150)
@@ -65,9 +68,7 @@ def test_feeds_have_the_sizes_asked_for() -> None:
 
 def test_the_judge_sees_a_wrong_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     """An optimizer that moves one weight by one in a thousand is caught."""
-    import scripts.fuzz as fuzz
-
-    right = fuzz._optimized
+    right = fuzz_judge._optimized
 
     def wrong(model: onnx.ModelProto, found: Outcome) -> tuple[onnx.ModelProto, Outcome]:
         new, outcome = right(model, found)
@@ -76,7 +77,7 @@ def test_the_judge_sees_a_wrong_weight(monkeypatch: pytest.MonkeyPatch) -> None:
         tensor.CopyFrom(numpy_helper.from_array(moved, tensor.name))
         return new, outcome
 
-    monkeypatch.setattr(fuzz, "_optimized", wrong)
+    monkeypatch.setattr(fuzz_judge, "_optimized", wrong)
     outcome = judge("different epsilons")
     assert outcome.status == "failed"
     assert "off by" in outcome.reason
