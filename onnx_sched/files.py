@@ -109,6 +109,8 @@ def locate(source: Source, tensor: TensorProto) -> Span:
     entries = {e.key: e.value for e in tensor.external_data}
     location = entries.get("location", "")
     what = f"{source.name}: external data {location!r} of tensor {tensor.name!r}"
+    if not isinstance(location, str):
+        raise ModelError(f"{what} is no text (UTF-8)", "The model is damaged; export it again.")
     if fault := misfit(tensor):
         raise ModelError(f"{what} does not fit: {fault}", "The model is damaged; export it again.")
     path = _inside(source.folder, location, what)

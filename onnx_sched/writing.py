@@ -150,7 +150,7 @@ class DataFile:
         for begin in range(0, len(data), CHUNK):
             part = data[begin : begin + CHUNK]
             few = part[:: CHUNK // 64]  # most data shows at once that it is none
-            if len(part) == CHUNK and not any(few) and not np.frombuffer(part, np.uint8).any():
+            if len(part) == CHUNK and not any(few) and not np.frombuffer(part, np.uint64).any():
                 self._file.seek(CHUNK, os.SEEK_CUR)
             else:
                 self._file.write(part)

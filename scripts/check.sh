@@ -8,4 +8,4 @@ echo "== ruff format"; ruff format --check .
 echo "== ruff"; ruff check .
 echo "== mypy"; mypy
 echo "== import contracts"; lint-imports
-echo "== pytest"; pytest "$@"
+echo "== pytest"; pytest -n auto "$@"

@@ -20,6 +20,7 @@ from tests.backend_cases import grafted
 from tests.feature_models import host
 from tests.mutations import mutated
 from tests.nets import COMMITTED, committed, net, numbers
+from tests.stored import beside, layered
 
 LIMIT_MIB = 700
 """What a process may take in all, numpy, onnx and ONNX Runtime included (they need about 120)."""
@@ -129,6 +130,16 @@ def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
         path.write_bytes(data.replace(old, new))
         with pytest.raises(ModelError, match=r"no text|not an ONNX model"):
             onnx_sched.optimize(path, choose="always", check=False)
+
+
+def test_a_data_file_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    """A location that is no UTF-8 comes as bytes; it is no path."""
+    path = beside(tmp_path, layered())
+    data = path.read_bytes()
+    assert data.count(b"m.data")
+    path.write_bytes(data.replace(b"m.data", b"m.d\xca\xfea"))
+    with pytest.raises(ModelError, match="no text"):
+        onnx_sched.optimize(path, choose="always", check=False)
 
 
 @pytest.mark.parametrize("name", COMMITTED)
