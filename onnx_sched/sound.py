@@ -170,7 +170,10 @@ def _bad_node(node: NodeProto, scope: _Scope) -> str | None:
     if not all(isinstance(text, str) for text in texts):
         return f"has a name that {NO_TEXT}"
     domain = domain_of(node)
-    takes = _definition(node.op_type, domain, scope.opsets.get(domain, 0))
+    version = scope.opsets.get(domain, 0)
+    if not version and not domain:
+        return "is of the standard operators, of which no version is imported"
+    takes = _definition(node.op_type, domain, version)
     if takes is not None:
         fault = takes.arity(node)
         if fault is not None:

@@ -28,6 +28,9 @@ NUMPY_TYPES: dict[int, np.dtype[Any]] = {
 }
 """Element types that a pass may read and stack.  bfloat16 travels as its bits (see `files.constant`)."""
 
+LARGEST = 2**58
+"""So many elements, 16 bytes each, cannot be counted in bytes any more."""
+
 _OTHER_BITS = {
     "BFLOAT16": 16,
     "COMPLEX64": 64,
@@ -100,6 +103,8 @@ def misfit(tensor: TensorProto) -> str:
     """
     if any(d < 0 for d in tensor.dims):
         return f"its shape {list(tensor.dims)} has a negative size"
+    if prod(d for d in tensor.dims if d) >= LARGEST:  # numpy refuses it even where it is empty
+        return f"its shape {list(tensor.dims)} is larger than any array"
     if tensor.data_location == TensorProto.EXTERNAL:
         return ""
     if tensor.HasField("segment"):

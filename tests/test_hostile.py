@@ -94,6 +94,18 @@ BROKEN: dict[str, tuple[Callable[[], ModelProto], str]] = {
         lambda: with_attribute(lambda m: setattr(m.opset_import[0], "version", 2**40)),
         "imports version",
     ),
+    "no version": (
+        lambda: with_attribute(lambda m: setattr(m.opset_import[0], "domain", "other")),
+        "no version is imported",
+    ),
+    "empty and endless": (
+        lambda: with_attribute(
+            lambda m: m.graph.initializer.append(
+                TensorProto(name="w", data_type=1, dims=[0, 2**62])
+            )
+        ),
+        "larger than any array",
+    ),
     "IR version": (lambda: with_attribute(lambda m: setattr(m, "ir_version", -1)), "IR version"),
     "weight of another size": (
         lambda: with_attribute(
