@@ -54,3 +54,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """Also the names that are not loaded yet."""
+    return sorted({*globals(), *__all__})

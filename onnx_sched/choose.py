@@ -33,6 +33,13 @@ MOST_ROUNDS = 160
 """Samples after which a close race is over; who is not safe by then has lost."""
 
 CANDIDATES = 6
+"""How many variants of a region are raced at least."""
+
+MORE = 14
+"""How many where that takes little time: the cost model ranks kinds of regions better than variants."""
+
+LONG = 3000.0
+"""Microseconds of a region, estimated at its largest size, from which on a race takes long."""
 
 Feeds = Mapping[str, Any]
 
@@ -60,11 +67,13 @@ class Decision:
         groups: The variant that is kept; empty if the region stays as it was.
         speedups: Of the best variant, by condition.
         reason: Why nothing was kept; empty otherwise.
+        code: That of the refusal, if nothing was kept.
     """
 
     groups: tuple[Group, ...]
     speedups: tuple[Speedup, ...]
     reason: str
+    code: str = "S303"
 
 
 @dataclass
@@ -75,7 +84,7 @@ class Chooser:
         analysis: The model.
         device: Profile that ranks the variants.
         provider: Execution provider that runs the races.
-        conditions: Gives where it must not be slower.
+        conditions: Gives where it must not be slower; raises RuntimeRefused if the model runs nowhere.
         values: Gives named values of the model in a run, by condition's feeds.
         deadline: Time (of `time.monotonic`) after which nothing more is measured.
         progress: Is told which region is measured.
@@ -97,14 +106,27 @@ class Chooser:
     def decide(self, region: Sequence[Group]) -> Decision:
         """Find the best variant of a region and race it; regions that are alike are raced once."""
         if time.monotonic() > self.deadline:
-            return Decision((), (), "the time limit was reached before it was measured")
+            return Decision((), (), "the time limit was reached before it was measured", "S900")
+        try:
+            return self._decide(region)
+        except RuntimeRefused as error:  # of the original: a variant that is refused is merely out
+            return Decision((), (), f"nothing could be measured: {error}", "S901")
+
+    def _decide(self, region: Sequence[Group]) -> Decision:
+        """As `decide`, in time.
+
+        Raises:
+            RuntimeRefused: If the original does not run.
+        """
+        self.conditions()
         trials = trials_for(self.analysis)
         explorer = Explorer(self.analysis, region, self.device, trials)
         plain = explorer.plain()
         pair = excerpts(self.analysis, plain.rewritten) if plain is not None else None
         key = b"|".join(map(fingerprint, pair)) if pair is not None else None
         if key is None or key not in self._known:
-            variants = explorer.best(CANDIDATES)
+            before = max(plain.costs.before.values()) if plain is not None else LONG
+            variants = explorer.best(MORE if before < LONG else CANDIDATES)
             cut = [
                 (v, e)
                 for v in variants

@@ -6,9 +6,8 @@ Nothing is run for it: structure alone decides here.  What is legal may still be
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -19,14 +18,15 @@ from onnx_sched.circuit import Circuit, Unit, node_label
 from onnx_sched.errors import UsageError
 from onnx_sched.find import regions
 from onnx_sched.levelling import best_groups
+from onnx_sched.naming import close_to, find, named
 from onnx_sched.near import Near, nearest
 from onnx_sched.options import BODIES, FUNCTIONS
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.payoff import idle_regions
-from onnx_sched.plan import Group, Plan
+from onnx_sched.plan import Group, Plan, manner
 from onnx_sched.planner import Draft, modelled_plan, of_region
-from onnx_sched.refusals import is_batched, why
+from onnx_sched.refusals import called, is_batched, why
 from onnx_sched.sums import reductions
 
 Skip = Callable[[Unit], bool]
@@ -50,6 +50,8 @@ class Explanation:
         region: The groups that follow each other along the same wires, in words.
         code, reason: Of a node that is kept: why; the code may be empty where nothing speaks against it.
         near: The most alike others, and what tells them apart.
+        namesakes: Where several nodes bear the name that was asked for: what each of them makes, the
+            explained one first.
     """
 
     node: str
@@ -67,6 +69,7 @@ class Explanation:
     code: str = ""
     reason: str = ""
     near: tuple[Near, ...] = ()
+    namesakes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -79,7 +82,7 @@ def explain(
     skips: Callable[[Circuit], Skip],
     without: Collection[str] = (),
 ) -> Explanation:
-    """Explain a node.
+    """Explain a node; of several that bear the name, the first one.
 
     Args:
         analysis: The model.
@@ -93,34 +96,29 @@ def explain(
     seen = analysis if FUNCTIONS in without else opened(analysis, skips).analysis
     places = [("", seen), *((b.label, b.analysis) for b in bodies(seen))]
     for inside, place in places:
-        k = find(place, name)
+        k = find(place.graph, name)
         if k is not None:
             aside = inside and BODIES in without
             skip: Skip = (lambda _: True) if aside else skips(place.circuit)
-            return Explainer(place, skip, inside).explain(k)
-    k = find(analysis, name)
+            found = Explainer(place, skip, inside).explain(k)
+            called = bool(named(place.graph, name))
+            return replace(found, namesakes=_namesakes(places, name) if called else ())
+    k = find(analysis.graph, name)
     if k is not None:  # in the file, but no longer there when its call was replaced
         words = "is a call of a function, and gives way to the function's nodes"
         return Explainer(analysis, skips(analysis.circuit)).made(k, "opened", words)
     labels = [node_label(a.graph, k) for _, a in places for k in range(len(a.graph.nodes))]
-    alike = [n for n in dict.fromkeys(labels) if abs(len(n) - len(name)) <= max(8, len(name))]
-    close = difflib.get_close_matches(name, alike, n=3, cutoff=0.5)
-    if not close:
-        last = name.rsplit("/", 1)[-1]
-        close = [n for n in alike if last and last.lower() in n.lower()][:3]
-    hint = f"Did you mean {' or '.join(map(repr, close))}?" if close else ""
-    raise UsageError(
-        f"--node {name}: the model has no such node",
-        hint or f"It has {len(labels)}, such as {', '.join(map(repr, labels[:3]))}.",
-    )
+    raise UsageError(f"--node {name}: the model has no such node", close_to(name, labels))
 
 
-def find(analysis: Analysis, name: str) -> int | None:
-    """The node of a name, or else the one that makes a value of this name."""
-    for k, node in enumerate(analysis.graph.nodes):
-        if node.name and node.name == name:
-            return k
-    return analysis.graph.producer.get(name)
+def _namesakes(places: Sequence[tuple[str, Analysis]], name: str) -> tuple[str, ...]:
+    """What the nodes of one name make, the first output of each; empty unless several bear it."""
+    found = [
+        next((o for o in place.graph.nodes[k].output if o), "?")
+        for _, place in places
+        for k in named(place.graph, name)
+    ]
+    return tuple(found) if len(found) > 1 else ()
 
 
 class Explainer:
@@ -216,7 +214,7 @@ class Explainer:
         return self.made(
             k,
             "batched",
-            f"lane {lane + 1} of {group.size} that run as one ({group.form})",
+            f"lane {lane + 1} of {group.size} that run as one ({manner(group.kind, group.form)})",
             lane=lane,
             form=group.form,
             members=self._circuit.labels(group.units),
@@ -227,7 +225,9 @@ class Explainer:
     def _steps(self, groups: Sequence[Group]) -> tuple[str, ...]:
         """Groups in words, in their order."""
         first = [self._graph.nodes[g.units[0].nodes[0]].op_type for g in groups]
-        return tuple(f"{g.size} {op} ({g.form})" for g, op in zip(groups, first, strict=True))
+        return tuple(
+            f"{g.size} {op} ({manner(g.kind, g.form)})" for g, op in zip(groups, first, strict=True)
+        )
 
     def _kept(self, k: int) -> Explanation:
         """A node that stays: the reason, and who it nearly ran with."""
@@ -280,7 +280,9 @@ def given_up(analysis: Analysis, groups: tuple[Group, ...]) -> list[tuple[Group,
             rewritten = rewrite(circuit, plan, analysis.names, analysis.known)
         except GroupRefused as error:
             gone = groups[error.group]
-            found.append((gone, error.refused.code, f"{gone.kind}: {error.refused.reason}"))
+            found.append(
+                (gone, error.refused.code, f"{called(circuit, gone.units)}: {error.refused.reason}")
+            )
             groups = regions([g for g in groups if g is not gone])
     if rewritten is not None:
         idle = idle_regions(analysis, groups, rewritten)

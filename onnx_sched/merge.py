@@ -9,26 +9,50 @@ that a common trunk runs once.  Batching then makes one node where there were K.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import get_args
 
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, compose, helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, compose, helper
 
-from onnx_sched import files
+from onnx_sched import files, sharing, writing
 from onnx_sched.errors import ModelError
-from onnx_sched.graph import sorted_order
-from onnx_sched.nodes import attributes, captures, domain_of, has_effect, subgraphs
+from onnx_sched.judge.members import Join as Join  # what `merge` takes
+from onnx_sched.nodes import DEFAULT_DOMAINS
+from onnx_sched.option_checks import one_of
+from onnx_sched.sharing import Shared, rename
 from onnx_sched.tensors import external_tensors
 
-Join = Literal["outputs", "mean", "stack"]
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Several models as one.
+
+    Attributes:
+        model: The one that runs all of them.
+        nodes: How many nodes each of them has, in their order.
+        shared: What they have in common, and what is kept once for that.
+    """
+
+    model: ModelProto
+    nodes: tuple[int, ...]
+    shared: Shared
 
 
 def merge(
     paths: Sequence[Path], join: Join = "outputs", *, separate_inputs: bool = False
 ) -> ModelProto:
-    """One model that runs all of them.
+    """One model that runs all of them; see `put_together`."""
+    return put_together(paths, join, separate_inputs=separate_inputs).model
+
+
+def put_together(
+    paths: Sequence[Path], join: Join = "outputs", *, separate_inputs: bool = False
+) -> Merged:
+    """One model that runs all of them, and what it took from them.
 
     Args:
         paths: The models, at least two.
@@ -38,16 +62,20 @@ def merge(
 
     Raises:
         ModelError: If the models do not fit together; it says which and why.
+        UsageError: If there is no such `join`.
     """
+    one_of("join", join, get_args(Join))
     if len(paths) < 2:
         raise ModelError("merging takes at least two models", "Name two or more .onnx files.")
     models = [_load(path) for path in paths]
     for path, model in zip(paths[1:], models[1:], strict=True):
         _must_fit(paths[0], models[0], path, model)
+    _must_join(paths[0], models[0], join)
     result = ModelProto()
     result.CopyFrom(models[0])
-    result.ClearField("graph")
-    result.ClearField("functions")
+    result.ir_version = max(m.ir_version for m in models)
+    for part_of_one in ("graph", "functions", "training_info"):
+        result.ClearField(part_of_one)
     graph = result.graph
     graph.name = f"{len(models)} models"
     parts = [compose.add_prefix(m, f"m{k}/") for k, m in enumerate(models)]
@@ -58,10 +86,47 @@ def merge(
         graph.sparse_initializer.extend(part.graph.sparse_initializer)
         result.functions.extend(part.functions)
     _outputs(result, models[0], parts, join)
-    _store_once(result)
-    _run_once(result)
-    onnx.checker.check_model(result)
-    return result
+    _must_be_apart(result, paths)
+    shared = sharing.share(result)
+    _must_be_sound(result, paths, models)
+    return Merged(result, tuple(len(m.graph.node) for m in models), shared)
+
+
+def _must_be_apart(merged: ModelProto, paths: Sequence[Path]) -> None:
+    """Refuse names that would mean an input and an output at once."""
+    twice = {v.name for v in merged.graph.input} & {v.name for v in merged.graph.output}
+    if twice:
+        names = ", ".join(map(str, paths))
+        raise ModelError(
+            f"{names}: merged, {min(twice)!r} would be an input and an output at once",
+            "Rename one of the two in the models.",
+        )
+
+
+def _must_be_sound(merged: ModelProto, paths: Sequence[Path], models: Sequence[ModelProto]) -> None:
+    """Refuse what no file could hold, and what ONNX forbids though it allows each of the models."""
+    names = ", ".join(map(str, paths))
+    size = writing.size_inline(merged)
+    if size >= writing.PROTOBUF_LIMIT:
+        raise ModelError(
+            f"{names}: together their weights take {size / 2**30:.1f} GiB, more than one protobuf holds",
+            "Merge fewer of them.",
+        )
+    fault = _fault(merged)
+    if fault and not any(map(_fault, models)):  # the runtime takes more than ONNX allows
+        raise ModelError(
+            f"{names}: merged, they are no valid model: {fault}",
+            "Please report these models.",
+        )
+
+
+def _fault(model: ModelProto) -> str:
+    """What ONNX has against a model; empty if nothing."""
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        return str(error).strip().partition("\n")[0] or "it gives no reason"
+    return ""
 
 
 def _load(path: Path) -> ModelProto:
@@ -92,6 +157,22 @@ def _must_fit(first: Path, a: ModelProto, path: Path, b: ModelProto) -> None:
             )
 
 
+def _must_join(path: Path, model: ModelProto, join: Join) -> None:
+    """Refuse a mean or a stack of what has none."""
+    for value in model.graph.output:
+        tensor = value.type.WhichOneof("value") == "tensor_type"
+        if join == "mean" and not (tensor and value.type.tensor_type.elem_type in FLOATS):
+            raise ModelError(
+                f"{path}: output {value.name!r} is no floating-point tensor: it has no mean",
+                "Use --stack or --outputs.",
+            )
+        if join == "stack" and not tensor:
+            raise ModelError(
+                f"{path}: output {value.name!r} is no tensor: it cannot be stacked",
+                "Use --outputs.",
+            )
+
+
 def _fed(model: ModelProto) -> list[ValueInfoProto]:
     """Inputs that are no initializers."""
     given = {t.name for t in model.graph.initializer}
@@ -109,15 +190,23 @@ def _signature(value: ValueInfoProto) -> Hashable:
 
 
 def _shown(values: Sequence[ValueInfoProto]) -> str:
-    found = []
-    for value in values:
-        tensor = value.type.tensor_type
-        dims = [
-            str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?"
-            for d in tensor.shape.dim
-        ]
-        found.append(f"{value.name}[{', '.join(dims)}]")
-    return ", ".join(found)
+    """Values with their shapes and types, as messages have them."""
+    return ", ".join(map(_in_words, values)) or "none"
+
+
+def _in_words(value: ValueInfoProto) -> str:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return f"{value.name} ({(kind or 'no type').removesuffix('_type')})"
+    tensor = value.type.tensor_type
+    dims = [
+        str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?"
+        for d in tensor.shape.dim
+    ]
+    shape = f"[{', '.join(dims)}]" if tensor.HasField("shape") else "[...]"
+    number = tensor.elem_type
+    known = number in TensorProto.DataType.values()
+    return f"{value.name}{shape} {TensorProto.DataType.Name(number).lower() if known else number}"
 
 
 def _inputs(
@@ -143,10 +232,8 @@ def _outputs(
     result: ModelProto, first: ModelProto, parts: Sequence[ModelProto], join: Join
 ) -> None:
     """Declare the outputs, and make them from every model's."""
-    opset = {o.domain: o.version for o in result.opset_import}.get("", 0)
     for value in first.graph.output:
         names = [f"m{k}/{value.name}" for k in range(len(parts))]
-        tensor = value.type.tensor_type
         if join == "outputs":
             for k, name in enumerate(names):
                 copy = result.graph.output.add()
@@ -157,32 +244,32 @@ def _outputs(
         copy = result.graph.output.add()
         copy.CopyFrom(value)
         if join == "mean":
-            if tensor.elem_type not in FLOATS:
-                raise ModelError(
-                    f"output {value.name!r} is no floating-point tensor: it has no mean",
-                    "Use --stack or --outputs.",
-                )
-            result.graph.node.append(
-                helper.make_node("Mean", names, [value.name], name=f"{value.name}/mean")
-            )
+            mean = helper.make_node("Mean", names, [value.name], name=f"{value.name}/mean")
+            result.graph.node.append(mean)
             continue
-        copy.type.tensor_type.shape.dim.insert(
-            0, onnx.TensorShapeProto.Dimension(dim_value=len(parts))
+        tensor = copy.type.tensor_type
+        if tensor.HasField("shape"):  # else the rank is open, and stays so
+            tensor.shape.dim.insert(0, onnx.TensorShapeProto.Dimension(dim_value=len(parts)))
+        _stack(result, names, value.name)
+
+
+def _stack(result: ModelProto, names: Sequence[str], to: str) -> None:
+    """Concat(Unsqueeze(y_0), Unsqueeze(y_1), ...) along a new first axis."""
+    opset = max(o.version for o in result.opset_import if o.domain in DEFAULT_DOMAINS)
+    as_input = opset >= 13  # where Unsqueeze reads its axes
+    if as_input:
+        axes = helper.make_tensor(f"{to}/axes", TensorProto.INT64, [1], [0])
+        result.graph.initializer.append(axes)
+    raised = [f"{name}/raised" for name in names]
+    for name, out in zip(names, raised, strict=True):
+        node = (
+            helper.make_node("Unsqueeze", [name, f"{to}/axes"], [out], name=out)
+            if as_input
+            else helper.make_node("Unsqueeze", [name], [out], name=out, axes=[0])
         )
-        raised = [f"{n}/raised" for n in names]
-        if opset >= 13:
-            axes = helper.make_tensor(f"{value.name}/axes", TensorProto.INT64, [1], [0])
-            result.graph.initializer.append(axes)
-        for name, out in zip(names, raised, strict=True):
-            node = (
-                helper.make_node("Unsqueeze", [name, f"{value.name}/axes"], [out], name=out)
-                if opset >= 13
-                else helper.make_node("Unsqueeze", [name], [out], name=out, axes=[0])
-            )
-            result.graph.node.append(node)
-        result.graph.node.append(
-            helper.make_node("Concat", raised, [value.name], name=f"{value.name}/stack", axis=0)
-        )
+        result.graph.node.append(node)
+    concat = helper.make_node("Concat", raised, [to], name=f"{to}/stack", axis=0)
+    result.graph.node.append(concat)
 
 
 def _name_output(model: ModelProto, inner: str, name: str) -> None:
@@ -191,76 +278,6 @@ def _name_output(model: ModelProto, inner: str, name: str) -> None:
         for k, made in enumerate(node.output):
             if made == inner and node.op_type != "Identity":
                 node.output[k] = name
-                _rename(model, {inner: name})
+                rename(model, {inner: name})
                 return
     model.graph.node.append(helper.make_node("Identity", [inner], [name], name=f"{name}/out"))
-
-
-def _store_once(model: ModelProto) -> None:
-    """Weights of equal type, shape and bytes become one."""
-    fed = {v.name for v in model.graph.input}
-    seen: dict[bytes, str] = {}
-    names: dict[str, str] = {}
-    kept = []
-    for tensor in model.graph.initializer:
-        bare = TensorProto()
-        bare.CopyFrom(tensor)
-        bare.name = bare.doc_string = ""
-        key = bare.SerializeToString(deterministic=True)
-        if tensor.name not in fed and key in seen:
-            names[tensor.name] = seen[key]
-            continue
-        if tensor.name not in fed:
-            seen.setdefault(key, tensor.name)
-        kept.append(tensor)
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
-    _rename(model, names)
-
-
-def _rename(model: ModelProto, names: dict[str, str]) -> None:
-    """Read other names, in bodies of control flow, too."""
-    todo: list[NodeProto] = list(model.graph.node)
-    while todo:
-        node = todo.pop()
-        for k, name in enumerate(node.input):
-            if name in names:
-                node.input[k] = names[name]
-        for graph in subgraphs(node):
-            todo += graph.node
-            for value in graph.output:
-                value.name = names.get(value.name, value.name)
-
-
-def _run_once(model: ModelProto) -> None:
-    """Nodes that do the same on the same inputs become one, the first of them."""
-    nodes = list(model.graph.node)
-    outputs = {o.name for o in model.graph.output}
-    names: dict[str, str] = {}
-    seen: dict[Hashable, NodeProto] = {}
-    kept: list[NodeProto] = []
-    for k in sorted_order(nodes):
-        node = nodes[k]
-        for n, name in enumerate(node.input):
-            if name in names:
-                node.input[n] = names[name]
-        plain = domain_of(node) in ("", "com.microsoft", "ai.onnx.ml")
-        if plain and not has_effect(node) and not captures(node) and not outputs & set(node.output):
-            if node.op_type == "Identity":
-                names[node.output[0]] = node.input[0]
-                continue
-            key = (
-                node.domain,
-                node.op_type,
-                tuple(sorted(attributes(node).items())),
-                tuple(node.input),
-                len(node.output),
-            )
-            twin = seen.setdefault(key, node)
-            if twin is not node and next(subgraphs(node), None) is None:
-                names.update(zip(node.output, twin.output, strict=True))
-                continue
-        kept.append(node)
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
-    _rename(model, names)

@@ -35,6 +35,11 @@ class Objection:
     reason: str
 
 
+def unmeasured(why: str, plan: Plan) -> Objection:
+    """All regions, where no output could be compared: a race that computes nothing says nothing."""
+    return Objection(tuple(sites(plan)), "S901", f"nothing could be measured: {why}")
+
+
 def unfused(profiles: Profiles, plan: Plan) -> Objection | None:
     """Regions that keep the runtime from fusing attention.
 

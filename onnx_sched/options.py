@@ -6,11 +6,13 @@ import difflib
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from onnx import ModelProto, NodeProto
 
+from onnx_sched import option_checks as forms
 from onnx_sched.circuit import Circuit, Keep, Unit
 from onnx_sched.errors import UsageError
 from onnx_sched.exact.solver import cp_sat
@@ -25,10 +27,37 @@ SUMS, BODIES, FUNCTIONS = "sums", "bodies", "functions"
 PASSES = (*rules.PASSES, SUMS, BODIES, FUNCTIONS)
 """What may be left out: the batching rules of a module, sums over lanes, graphs in nodes, calls."""
 
+FORMS: Mapping[str, forms.Form] = {
+    "choose": partial(forms.one_of, allowed=get_args(Choose)),
+    "provider": forms.text,
+    "dims": forms.sizes,
+    "shapes": forms.shapes,
+    "inputs": forms.feeds,
+    "seed": forms.SEED,
+    "atol": forms.tolerances,
+    "rtol": forms.tolerances,
+    "check": forms.flag,
+    "skip_ops": forms.texts,
+    "skip_nodes": forms.texts,
+    "skip_passes": forms.texts,
+    "nonempty": forms.flag,
+    "assume_finite": forms.flag,
+    "threads": forms.WHOLE_THREADS,
+    "time_limit": partial(forms.amount, least=0),
+    "max_activation": partial(forms.amount, least=1),
+    "exact": forms.flag,
+    "plan": forms.path_or_none,
+    "target": forms.word_or_path,
+    "progress": partial(forms.listener, nobody=nobody),
+}
+"""What each option may be."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of one run; the command line's flags have the same names.
+
+    Whatever a field is given, it holds what is declared here: a single number or text is one entry.
 
     Attributes:
         choose: "measured" keeps what a race on the target says is faster; "model" what the cost model
@@ -77,15 +106,17 @@ class Options:
     progress: Progress = nobody
 
     def __post_init__(self) -> None:
-        """See that an exact search can be made, before any work is done.
+        """See that all options make sense and an exact search can be made, before any work is done.
 
         Raises:
-            UsageError: If OR-tools is not installed, or a saved plan leaves nothing to search for.
+            UsageError: If an option is not what it may be, OR-tools is not installed, or a saved plan
+                leaves nothing to search for.
         """
+        forms.put_in_form(self, FORMS)
         if self.exact and self.plan is not None:
             raise UsageError(
                 "--plan carries out a saved plan as it is, --exact would search for levels",
-                "Take one of the two flags away: what --exact found is in the plan that it saved.",
+                "Take one of the two away: what --exact found is in the plan that it saved.",
             )
         if self.exact:
             cp_sat()

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from onnx_sched import calls, diagonal, files, plan_file
-from onnx_sched.analysis import Analysis, analyse
+from onnx_sched import calls, cutting, diagonal, files, plan_file
+from onnx_sched.analysis import analyse
 from onnx_sched.assemble import assemble, doubled
 from onnx_sched.choose import Chooser
 from onnx_sched.constants import Const
 from onnx_sched.cost import load, profile_for
-from onnx_sched.errors import MismatchError, UsageError
+from onnx_sched.disagreement import disagrees
+from onnx_sched.errors import UsageError
 from onnx_sched.judge.agree import Agreement
 from onnx_sched.judge.profiling import Profile
 from onnx_sched.judge.provider import SelectedProvider, select_provider
-from onnx_sched.objections import Objection, too_large, too_slow, unfused
+from onnx_sched.objections import Objection, too_large, too_slow, unfused, unmeasured
 from onnx_sched.observe import Observer
 from onnx_sched.options import BODIES, FUNCTIONS, Options, check_skips, skipper, unsummed
 from onnx_sched.passes.rewrite import rewrite
 from onnx_sched.plan import Plan, Refusal
-from onnx_sched.plan_rows import Part
 from onnx_sched.planner import (
     Draft,
     measured_plan,
@@ -46,6 +46,9 @@ from onnx_sched.trial import Trial
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
 
+UNUSED = "named; nothing was run on it"
+"""Of a provider with `--no-check`."""
+
 OPSETS = range(7, 29)
 """Versions of the default domain whose forms are known."""
 
@@ -55,7 +58,8 @@ def optimize(model: ModelProto | Path | str | gs.Graph, options: Options) -> Res
     begin = time.perf_counter()
     options.progress(Step("read"))
     source, convert = take(model)
-    provider = select_provider(options.provider) if options.check else None
+    named = options.provider.lower() != "auto"  # and never falls back, whether it is used or not
+    provider = select_provider(options.provider) if options.check or named else None
     replayed = plan_file.read(options.plan) if options.plan is not None else None
     nonempty = options.nonempty or bool(replayed and replayed.get("nonempty"))
     options.progress(Step("analyse"))
@@ -68,7 +72,7 @@ def optimize(model: ModelProto | Path | str | gs.Graph, options: Options) -> Res
         seen = calls.Opened(analysis)
     else:
         seen = calls.opened(analysis, partial(skipper, options))
-    whole, names = seen.analysis, _to_cut(seen.analysis, options, replayed)
+    whole, names = seen.analysis, cutting.wanted(seen.analysis, options, replayed)
     wanted = names
     with tempfile.TemporaryDirectory(prefix="onnx_sched_") as folder:
         trial = Trial(Path(folder), source, options, provider.name if provider else "")
@@ -84,34 +88,13 @@ def optimize(model: ModelProto | Path | str | gs.Graph, options: Options) -> Res
             names = left  # what is cut and not batched had better stay whole
     analysis = seen.analysis
     if len(names) < len(wanted):
-        run.note(
-            f"{len(wanted) - len(names)} block-diagonal product(s) stay whole: cut, they would not pay"
-        )
+        run.note(cutting.stay_whole(len(wanted) - len(names)))
     findings = replace(run.findings, seconds=round(time.perf_counter() - begin, 3))
     report = build(whole, analysis, run.draft, findings)
     skeleton, fresh, shapes = run.skeleton, run.fresh, trial.shapes()
     return Result(
         run.draft.plan, report, source, skeleton, fresh, convert, nonempty, analysis, shapes
     )
-
-
-def _to_cut(
-    analysis: Analysis, options: Options, replayed: dict[str, Any] | None
-) -> tuple[str, ...]:
-    """The results of the products that are to be cut into blocks: the plan's, or all there are."""
-    if replayed is None and not options.assume_finite:
-        return ()
-    skip = skipper(options, analysis.circuit)
-    found = [unit for unit, _ in diagonal.products(analysis.circuit) if not skip(unit)]
-    there = tuple(unit.outputs[0] for unit in found)
-    if replayed is None:
-        return there
-    wanted = tuple(replayed.get("cut", ()))
-    missing = [name for name in wanted if name not in there]
-    if missing:
-        what = f"cuts the product that makes {missing[0]}, and this model has no such product"
-        raise Part(options.plan or Path()).wrong(what)
-    return wanted
 
 
 def take(
@@ -148,12 +131,12 @@ class _Run:
         self._inlined = seen.functions
         self._cut = seen.cut
         self._options = options
-        self._provider = provider
+        self._provider = provider if options.check else None
         self._trial = trial
         self._deadline = time.monotonic() + options.time_limit
         self.findings = Findings(
             provider=provider.name if provider else "",
-            provider_note=provider.note if provider else "",
+            provider_note=(provider.note if options.check else UNUSED) if provider else "",
             agreement=Agreement("bitwise", (), 0, "the model is unchanged"),
         )
         self.draft = Draft(Plan(), None)
@@ -166,7 +149,8 @@ class _Run:
         name = self._provider.name if self._provider else self._options.provider
         target = self._options.target
         device = load(target) if target is not None else profile_for(name)
-        self.findings = replace(self.findings, expected=Expected(device))
+        told = device.name if target is not None else ""
+        self.findings = replace(self.findings, expected=Expected(device), target=told)
         skips = partial(skipper, self._options)
         skip = skips(self._analysis.circuit)
         opset = self._analysis.graph.opset
@@ -183,9 +167,9 @@ class _Run:
             return
         wanted, search = self._options.choose, self._options.search
         pays = device if wanted != "always" else None
-        if wanted != "always" and (wanted == "model" or target is not None):
+        if wanted != "always" and not self._races:
             self.note(f"decided by the profile {device.name}: estimated, not measured")
-        if wanted == "measured" and target is None and self._provider is not None:
+        if self._races and self._provider is not None:
             chooser = Chooser(
                 self._analysis,
                 device,
@@ -202,22 +186,15 @@ class _Run:
         aside = BODIES in self._options.skip_passes
         inner = {} if aside else planned_bodies(self._analysis, skips, pays, search)
         draft = with_bodies(self._analysis, draft, inner)
-        self._take(replace(draft, plan=self._with_blocks_told(draft.plan)))
+        plan = cutting.told(draft.plan, self._analysis, self._options)
+        self._take(replace(draft, plan=plan))
 
-    def _with_blocks_told(self, plan: Plan) -> Plan:
-        """The plan with S306 for products that would be cut if that were promised to be harmless."""
-        if self._options.assume_finite:
-            return plan
-        taken = {u.number for g in plan.groups for u in g.units}
-        circuit = self._analysis.circuit
-        found = [u for u, _ in diagonal.products(circuit) if u.number not in taken]
-        if not found:
-            return plan
-        reason = (
-            "the weight is block-diagonal; --assume-finite lets its blocks run as one batched node"
-        )
-        told = Refusal("S306", reason, circuit.labels(found))
-        return replace(plan, refusals=(*plan.refusals, told))
+    @property
+    def _races(self) -> bool:
+        """Whether races decide: then what could not be compared and raced must not be changed."""
+        options = self._options
+        asked = options.choose == "measured" and options.target is None and options.plan is None
+        return asked and self._provider is not None
 
     def _take(self, draft: Draft) -> None:
         analysis = self._analysis
@@ -247,59 +224,70 @@ class _Run:
             self.findings = replace(self.findings, notes=(*self.findings.notes, note))
 
     def settle(self) -> None:
-        """Check the rewritten model, and take regions back while it is slower or too large.
+        """Check the rewritten model, take regions back while it is slower or too large, and tell.
 
         Raises:
             MismatchError: If it gives other outputs than the original.
         """
+        if self._provider is None:
+            if self.draft.rewritten is not None:
+                self._unvalidated("validation was switched off")
+            return
         while self.draft.rewritten is not None:
-            if self._provider is None:
-                why = "validation was switched off"
-                self.findings = replace(
-                    self.findings, agreement=Agreement("unvalidated", (), 0, why)
-                )
-                return
             path = self._trial.write(self.skeleton, self.fresh)
             self._check(path)
-            done = self.draft.plan.groups or self.draft.plan.bodies
-            if self.findings.agreement.verdict == "unvalidated" or not done:
-                return
-            if self._options.plan is not None:
-                return
             found = self._objection(path)
             if found is None:
-                return
+                break
             plan = self.draft.plan
             self._take(without(self._analysis, plan, found.sites, found.code, found.reason))
             if self.draft.rewritten is None:
                 unchanged = Agreement("bitwise", (), 0, "the model is unchanged")
                 self.findings = replace(self.findings, agreement=unchanged, profiles=None, raced=())
+        self._tell()
+
+    def _tell(self) -> None:
+        """Note that the original does not run, or that it was raced at some sizes only."""
+        refused = self._trial.refused()
+        if refused:
+            self.note(
+                f"the original does not run, so that nothing was compared or measured: {refused}"
+            )
+            if self.draft.rewritten is None:
+                self._unvalidated(f"the original does not run: {refused}")
+        narrow = self._trial.narrow() if self.findings.raced else ""
+        if narrow:
+            self.note(f"raced at {narrow} only; other sizes may be slower")
+
+    def _unvalidated(self, why: str) -> None:
+        unsure = Agreement("unvalidated", (), 0, why)
+        self.findings = replace(self.findings, agreement=unsure)
 
     def _check(self, path: Path) -> None:
         self._options.progress(Step("check"))
         agreement = self._trial.check(path)
         if agreement.verdict == "mismatch":
-            raise MismatchError(
-                f"{self._analysis.source.name}: the rewritten model disagrees with the original: "
-                f"{agreement.reason or 'outputs differ'}",
-                "Nothing was written. Please report this model; --skip-op and --skip-node leave "
-                "parts alone.",
-            )
+            by_default = self._trial.check_by_default(path)
+            name = self._analysis.source.name
+            raise disagrees(name, agreement, self._options, by_default)
         profiles: tuple[Profile, Profile] | None = None
-        if agreement.verdict != "unvalidated":
+        if agreement.verdict != "unvalidated" and self._trial.running():
             profiles = self._trial.profiles(path)
         self.findings = replace(self.findings, agreement=agreement, profiles=profiles)
 
     def _objection(self, path: Path) -> Objection | None:
         """What speaks against the plan, if anything does; the cheapest to see goes first."""
         options, plan = self._options, self.draft.plan
-        if self.findings.profiles is None:
+        if options.plan is not None or not (plan.groups or plan.bodies):
             return None
+        if self.findings.profiles is None:
+            why = self._trial.refused() or self.findings.agreement.reason
+            return unmeasured(why, plan) if self._races else None
         lost = unfused(self.findings.profiles, plan)
         if lost is not None or options.choose == "always":
             return lost
         large = too_large(self.findings.profiles, plan, options.max_activation)
-        if large is not None or options.choose != "measured" or options.target is not None:
+        if large is not None or not self._races:
             return large
         raced = self._trial.race(path, self._deadline + options.time_limit / 2)
         self.findings = replace(self.findings, raced=tuple(raced))

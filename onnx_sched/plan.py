@@ -75,6 +75,15 @@ class Group:
         return tuple(found)
 
 
+def manner(kind: str, form: str) -> str:
+    """A form in words: a norm is no convolution, it works on what convolutions left.
+
+    >>> manner("MatMul", "conv_t"), manner("LayerNormalization", "conv_t")
+    ('conv_t', "in conv_t's layout")
+    """
+    return f"in {form}'s layout" if kind.endswith("Normalization") and form == "conv_t" else form
+
+
 @dataclass(frozen=True, slots=True)
 class Reduction:
     """A sum or mean over values that become lanes of one tensor.

@@ -16,7 +16,7 @@ from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.payoff import idle_regions
 from onnx_sched.plan import Group, Optimum, Plan, Refusal, merged
 from onnx_sched.progress import Step
-from onnx_sched.refusals import explain
+from onnx_sched.refusals import called, explain
 from onnx_sched.sums import reductions
 from onnx_sched.variants import Modeller
 
@@ -84,9 +84,8 @@ def measured_plan(
         decision = chooser.decide(members)
         kept += decision.groups
         if not decision.groups:
-            code = "S900" if "time limit" in decision.reason else "S303"
-            reason = decision.reason if code == "S900" else f"would not pay: {decision.reason}"
-            refusals += refuse(analysis, members, code, reason)
+            lost = "would not pay: " if decision.code == "S303" else ""
+            refusals += refuse(analysis, members, decision.code, f"{lost}{decision.reason}")
     return _draft(analysis, skip, found, regions(kept), refusals)
 
 
@@ -281,7 +280,7 @@ def made(
         except GroupRefused as error:
             gone = groups[error.group]
             if gone.region in heavy_regions(groups):
-                reason = f"{gone.kind}: {error.refused.reason}"
+                reason = f"{called(circuit, gone.units)}: {error.refused.reason}"
                 refusals.append(Refusal(error.refused.code, reason, circuit.labels(gone.units)))
             groups = regions([g for g in groups if g is not gone])
     return None, groups

@@ -62,7 +62,7 @@ def explain(
         if unit.kind in HEAVY:
             families.setdefault(FAMILY.get(unit.kind, unit.kind), []).append(unit)
     found: list[Refusal] = []
-    for family, units in families.items():
+    for units in families.values():
         if len(units) < 2:
             continue
         at: dict[int, list[Unit]] = {}
@@ -83,12 +83,20 @@ def explain(
             else:
                 causes.append((cause(circuit, unit, peers), unit))
         for shared, members in together(causes):
-            reason = f"{family}: {shared.reason}"
+            reason = f"{called(circuit, members)}: {shared.reason}"
             found.append(Refusal(shared.code, reason, circuit.labels(members)))
         if alone:
-            reason = f"{family}: each stands alone at its level, before or after the others"
+            words = "each stands alone at its level, before or after the others"
+            reason = f"{called(circuit, alone)}: {words}"
             found.append(Refusal("S101", reason, circuit.labels(alone)))
     return tuple(found)
+
+
+def called(circuit: Circuit, units: Sequence[Unit]) -> str:
+    """What the nodes of some units are, as the file spells it."""
+    nodes = circuit.graph.nodes
+    own = {nodes[u.nodes[0]].op_type if u.kind == LINEAR else u.kind for u in units}
+    return "/".join(sorted(own))
 
 
 def together(causes: Iterable[tuple[Cause, Unit]]) -> list[tuple[Cause, list[Unit]]]:

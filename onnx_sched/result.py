@@ -102,16 +102,18 @@ class Result:
         with replacing(Path(path)) as temporary:
             temporary.write_text(text, "utf-8", newline="\n")
 
-    def save(self, path: Path | str) -> None:
+    def save(self, path: Path | str) -> tuple[Path, ...]:
         """Write the model; it appears whole or not at all.
+
+        Returns:
+            The files that were written: the model, and the data files beside it if it has any.
 
         Raises:
             ModelError: If it cannot be written.
-            UsageError: If `path` is the input.
+            UsageError: If `path` is the input, or no place for a file.
         """
         target = Path(path)
         check_target(target, self._source.path)
         if not self.changed and self._source.path is not None:
-            writing.copy(self._source, target)
-            return
-        writing.save(self._skeleton, self._fresh, self._source, target)
+            return writing.copy(self._source, target)
+        return writing.save(self._skeleton, self._fresh, self._source, target)

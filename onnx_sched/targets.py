@@ -101,13 +101,13 @@ def check_target(target: Path, source: Path | None) -> None:
     """Refuse an output that cannot be written, before any work is done.
 
     Raises:
-        UsageError: If it is the input, a directory, a pipe or a device.
-        ModelError: If its folder is missing or read-only, or no file can have its name.
+        UsageError: If it is the input, a directory, a pipe or a device, if its folder is missing or
+            read-only, or if no file can have its name.
     """
     try:
         folder_there, is_folder, there = target.parent.is_dir(), target.is_dir(), target.exists()
     except OSError as error:
-        raise ModelError(
+        raise UsageError(
             f"cannot write {target}: {error.strerror}", "Choose another name with -o."
         ) from None
     if is_folder:
@@ -119,11 +119,11 @@ def check_target(target: Path, source: Path | None) -> None:
             f"-o {target} is the input itself", "The input is never overwritten; name another file."
         )
     if not folder_there:
-        raise ModelError(
+        raise UsageError(
             f"cannot write {target}: there is no folder {target.parent}", "Make it first."
         )
     if not os.access(target.parent, os.W_OK):
-        raise ModelError(
+        raise UsageError(
             f"cannot write {target}: no permission to write in {target.parent}",
             "Choose another place with -o.",
         )

@@ -13,14 +13,19 @@ from onnx import ModelProto
 from onnx_sched import files, writing
 from onnx_sched.choose import MOST_ROUNDS, ROUNDS, SAFE, Condition, settled
 from onnx_sched.constants import Const
-from onnx_sched.judge import agree, feeds, profiling
-from onnx_sched.judge.measure import Race, Speedup, runner
-from onnx_sched.judge.tolerances import parse_tolerances
+from onnx_sched.judge import agree, feeds, profiling, runnable
+from onnx_sched.judge.measure import Race, Runner, Speedup, runner
+from onnx_sched.judge.runtime import RuntimeRefused
+from onnx_sched.judge.tolerances import Tolerances, parse_tolerances
 from onnx_sched.options import Options
 from onnx_sched.progress import Step
 
 TIMED = 2
 """How many of the default sizes are raced: batch 1 and 32; the odd one is for checking only."""
+
+
+Fed = tuple[tuple[tuple[str, int], ...], Mapping[str, Any]]
+"""Sizes by name, and inputs of these sizes."""
 
 
 @dataclass
@@ -38,7 +43,8 @@ class Trial:
     source: files.Source
     options: Options
     provider: str
-    _sets: list[tuple[tuple[tuple[str, int], ...], Mapping[str, Any]]] = field(default_factory=list)
+    _sets: list[Fed] = field(default_factory=list)
+    _refusals: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         names = [o.name for o in self.source.model.graph.output]
@@ -57,23 +63,45 @@ class Trial:
             path.write_bytes(self.source.model.SerializeToString())
         return path
 
-    def sets(self) -> list[tuple[tuple[tuple[str, int], ...], Mapping[str, Any]]]:
+    def sets(self) -> list[Fed]:
         """The sizes and inputs to check with: the user's own, or seeded ones."""
         if not self._sets:
             given, model = self.options.inputs, self.source.model
             if isinstance(given, str | Path):
                 self._sets = [((), f) for f in feeds.load_feeds(given, model)]
             elif given is not None:
-                self._sets = [((), f) for f in given]
+                self._sets = [((), f) for f in feeds.fit_feeds(given, model)]
             else:
                 for binding in self._bindings:
                     made = feeds.make_feeds(model, binding, self.options.seed)
                     self._sets.append((binding.dims, made))
         return self._sets
 
+    def running(self) -> list[Fed]:
+        """The sizes and inputs on which ONNX Runtime runs the original."""
+        if self._refusals is None:
+            inputs = [fed for _, fed in self.sets()]
+            self._refusals = runnable.refusals(self.original, inputs, self.provider)
+        return [fed for fed, why in zip(self.sets(), self._refusals, strict=True) if not why]
+
+    def refused(self) -> str:
+        """Why ONNX Runtime does not run the original; empty if it does.
+
+        Where there was nothing to try it on inputs for, it is loaded only.
+        """
+        if not self._sets:
+            return runnable.load_refusal(self.original, self.provider)
+        return "" if self.running() else next(iter(self._refusals or ()), "")
+
     def conditions(self) -> tuple[Condition, ...]:
-        """Where races are held: sizes asked for (or batch 1 and 32), and numbers of threads."""
-        timed = self.sets()
+        """Where races are held: sizes asked for (or batch 1 and 32), and numbers of threads.
+
+        Raises:
+            RuntimeRefused: If the original runs at none of them.
+        """
+        timed = self.running()
+        if not timed:
+            raise RuntimeRefused(self.refused() or "there are no inputs to run it on")
         if not self.options.dims and self.options.inputs is None:
             timed = timed[:TIMED]
         return tuple(
@@ -91,10 +119,15 @@ class Trial:
 
     def check(self, path: Path) -> agree.Agreement:
         """Compare all outputs with the original's."""
+        return self._compared(path, self._tolerances)
+
+    def check_by_default(self, path: Path) -> agree.Agreement | None:
+        """Likewise by the default tolerances; None if no others were asked for."""
+        return self._compared(path, Tolerances()) if self._tolerances != Tolerances() else None
+
+    def _compared(self, path: Path, tolerances: Tolerances) -> agree.Agreement:
         inputs = [fed for _, fed in self.sets()]
-        return agree.validate(
-            self.original, path, inputs, self.provider, tolerances=self._tolerances
-        )
+        return agree.validate(self.original, path, inputs, self.provider, tolerances=tolerances)
 
     def profiles(self, path: Path) -> tuple[profiling.Profile, profiling.Profile]:
         """What the runtime says of a run of both at the largest sizes that are timed."""
@@ -106,7 +139,8 @@ class Trial:
 
     def profiled(self) -> Mapping[str, Any]:
         """The inputs at which models are profiled: the largest sizes that are timed."""
-        return self.sets()[min(len(self.sets()), TIMED) - 1][1]
+        sets = self.running() or self.sets()
+        return sets[min(len(sets), TIMED) - 1][1]
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the inputs at which the models were profiled; none if nothing was run."""
@@ -124,17 +158,32 @@ class Trial:
                 runner(model, condition.feeds, self.provider, threads)
                 for model in (self.original, path)
             ]
-            race = Race(entered)
-            while True:
-                race.run(ROUNDS)
-                speedup = race.speedup(0, 1)
-                if settled(speedup) or speedup.pairs >= MOST_ROUNDS or time.monotonic() > deadline:
-                    break
+            speedup = raced(entered, deadline)
             found.append((condition, speedup))
         return found
 
+    def narrow(self) -> str:
+        """The sizes at which alone races are held, if the user named them and others are possible."""
+        options = self.options
+        named = options.dims or options.shapes or options.inputs is not None
+        if not named or not any(binding.dims for binding in self._bindings):
+            return ""
+        sizes = dict.fromkeys(condition.sizes for condition in self.conditions())
+        labels = [", ".join(f"{name}={size}" for name, size in each) for each in sizes if each]
+        return " and at ".join(labels) or "the sizes of the inputs given"
 
-def slower(raced: Sequence[tuple[Condition, Speedup]]) -> tuple[Condition, Speedup] | None:
+
+def raced(entered: Sequence[Runner], deadline: float) -> Speedup:
+    """Race two runners until more pairs would hardly change the verdict, or the time is up."""
+    race = Race(entered)
+    while True:
+        race.run(ROUNDS)
+        speedup = race.speedup(0, 1)
+        if settled(speedup) or speedup.pairs >= MOST_ROUNDS or time.monotonic() > deadline:
+            return speedup
+
+
+def slower(races: Sequence[tuple[Condition, Speedup]]) -> tuple[Condition, Speedup] | None:
     """The condition under which a model lost most, if it is not safe under all."""
-    lost = [(c, s) for c, s in raced if s.low < SAFE]
+    lost = [(c, s) for c, s in races if s.low < SAFE]
     return min(lost, key=lambda cs: cs[1].ratio, default=None)

@@ -166,6 +166,10 @@ class Explorer:
                     best[key] = min(scores, key=lambda f: scores[f])
         ranked = sorted((v for v in self._seen.values() if v is not None), key=lambda v: v.score)
         found = ranked[:count]
+        # What is best at one size only may be the one that is slower at none.
+        for size in ranked[0].costs.sizes if ranked else ():
+            by_size = sorted(ranked, key=lambda v: v.costs.log_ratio(size))
+            found += [v for v in by_size[: max(1, count // 4)] if v not in found]
         # The cost model may be wrong about a whole form: the best uniform ones get their chance, too.
         for variant in sorted(plain, key=lambda v: v.score)[:3]:
             if variant not in found and variant.score < SURE:

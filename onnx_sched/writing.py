@@ -6,7 +6,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import BinaryIO
 
 import numpy as np
@@ -15,6 +15,7 @@ from onnx import ModelProto, TensorProto
 from onnx_sched.constants import Const
 from onnx_sched.errors import ModelError, UsageError
 from onnx_sched.files import Source, Span, data_files, locate
+from onnx_sched.reading import model_in
 from onnx_sched.targets import replacing_all
 from onnx_sched.tensors import every_tensor, external_tensors, fill, tensor_bytes
 
@@ -25,10 +26,13 @@ INLINE = 1024
 """Tensors of fewer bytes stay in the model file when weights go beside it, as in onnx itself."""
 
 
-def copy(source: Source, target: Path) -> None:
+def copy(source: Source, target: Path) -> tuple[Path, ...]:
     """Write the model unchanged: a byte copy, external data files included.
 
     In the input's own folder the copy shares the data files with it.
+
+    Returns:
+        The files that were written, the model first.
 
     Raises:
         ModelError: If something else stands where a data file must go.
@@ -55,6 +59,7 @@ def copy(source: Source, target: Path) -> None:
     with replacing_all([*moves.values(), target]) as made:
         for path, temporary in zip((*moves, source.path), made, strict=True):
             shutil.copyfile(path, temporary)
+    return (target, *moves.values())
 
 
 def _check_no_data(target: Path, source: Source) -> None:
@@ -209,10 +214,18 @@ def _fill_beside(
             fill(tensor, const)
 
 
-def save(model: ModelProto, fresh: Mapping[str, Const], source: Source, target: Path) -> None:
+def save(
+    model: ModelProto, fresh: Mapping[str, Const], source: Source, target: Path
+) -> tuple[Path, ...]:
     """Write a rewritten model and its data file if it needs one: both, or neither.
 
-    The data file is called after the model, and never as a data file of the input.
+    The data file is called after the model: `out.onnx.data`, or `out.onnx.2.data` and so on where a file
+    of that name belongs to the input or to somebody else.  One that is there is replaced only together
+    with an old `out.onnx` that refers to it.  Bytes do not depend on anything else in the folder: with the
+    same names free, the same run writes the same files.
+
+    Returns:
+        The files that were written, the model first.
 
     Raises:
         ModelError: If it cannot be written.
@@ -223,11 +236,31 @@ def save(model: ModelProto, fresh: Mapping[str, Const], source: Source, target: 
     with replacing_all([*beside, target]) as made:
         data = made[0] if beside else None
         write(model, fresh, source, made[-1], data, beside[0].name if beside else "")
+    return (target, *beside)
 
 
 def _data_place(target: Path, source: Source) -> Path:
-    """Where the data file of a new model goes: beside it, and not over a file of the input."""
+    """Where the data file of a new model goes: beside it, and over no file but the old model's data."""
     taken = [*data_files(source), *([source.path] if source.path is not None else [])]
     names = itertools.chain([target.name], (f"{target.name}.{n}" for n in itertools.count(2)))
     places = (target.with_name(f"{name}.data") for name in names)
-    return next(p for p in places if not any(_is_file(p, path) for path in taken))
+    owned = _referred(target)
+    return next(
+        place
+        for place in places
+        if not os.path.lexists(place)
+        or (PurePath(place.name) in owned and not any(_is_file(place, path) for path in taken))
+    )
+
+
+def _referred(target: Path) -> frozenset[PurePath]:
+    """The data files that a model refers to, seen from its folder; none where there is no model."""
+    if not target.is_file():
+        return frozenset()
+    try:
+        model = model_in(target)
+    except ModelError:
+        return frozenset()
+    entries = (entry for tensor in external_tensors(model) for entry in tensor.external_data)
+    found = [entry.value for entry in entries if entry.key == "location"]
+    return frozenset(PurePath(name) for name in found if isinstance(name, str))

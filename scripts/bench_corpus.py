@@ -51,7 +51,7 @@ SLOWEST = 0.98
 LOOKS = 4
 """How often more pairs are taken, at most, while an interval holds `SLOWEST`."""
 
-LEGAL = frozenset({"S303", "S304", "S305", "S900"})
+LEGAL = frozenset({"S303", "S304", "S305", "S900", "S901"})
 """Refusals of what could legally be batched."""
 
 

@@ -79,7 +79,7 @@ def test_a_path_may_be_wrong_in_itself(place: Path) -> None:
     """A name of nothing, and one longer than any file's."""
     refused(told("plan ''"), 1, "is a directory")
     refused(told(f"plan {'n' * 300}"), 1, "nnn", "cannot be read")
-    refused(told(f"optimize lanes.onnx -o {'n' * 300}"), 1, "nnn", "cannot write")
+    refused(told(f"optimize lanes.onnx -o {'n' * 300}"), 2, "nnn", "cannot write")
 
 
 # -- inputs ----------------------------------------------------------------------------------------
@@ -183,6 +183,7 @@ FLAGS = {
     "--save-plan r.json --report r.json": "--save-plan r.json would overwrite",
     "--save-plan sub": "--save-plan sub is a directory",
     "--save-plan gone/p.json": "--save-plan gone/p.json: there is no folder gone",
+    "--save-plan p.txt": "Let it end in .json",
     "--save-plan pipe": "--save-plan pipe: that is a pipe or a device",
     "--trace t.txt": "Let it end in .json",
     "--trace t.json --save-plan t.json": "--save-plan t.json would overwrite",
@@ -203,14 +204,14 @@ FLAGS = {
 def test_flags_that_make_no_sense_are_named(
     place: Path, flags: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit 2, or 1 where a file cannot be written: the flag, what was given, and no file of any kind."""
+    """Exit 2: the flag, what was given, and no file of any kind."""
     (place / "sub").mkdir()
     os.mkfifo(place / "pipe")
     (place / "lanes.toml").write_bytes((place / "lanes.onnx").read_bytes())
     (place / "few.toml").write_text('name = "few"\n')
     before = tree(place)
     result = told(f"optimize lanes.onnx -o out.onnx --choose always {flags}")
-    refused(result, 1 if "gone/" in flags else 2, FLAGS[flags])
+    refused(result, 2, FLAGS[flags])
     assert tree(place) == before
     assert (place / "pipe").is_fifo()
     assert left_behind(place) == []
@@ -225,20 +226,30 @@ LINES = {
     "optimize lanes.onnx -o -": "Name a file",
     "optimize lanes.onnx -o pipe": "-o pipe: that is a pipe or a device",
     "optimize lanes.onnx -o ''": "is a directory",
+    "optimize gone.onnx -o gone/out.onnx": "there is no folder gone",
     "plan lanes.onnx -o out.onnx": "-o",
+    "plan lanes.onnx --save-plan chain.onnx": "Let it end in .json",
+    "merge lanes.onnx -o out.onnx": "at least two models",
+    "merge gone.onnx -o out.onnx": "at least two models",
+    "merge lanes.onnx lanes.onnx -o gone/out.onnx": "there is no folder gone",
+    "merge lanes.onnx lanes.onnx -o out.onnx --save-plan chain.onnx": "Let it end in .json",
+    "merge gone.onnx lanes.onnx -o out.onnx --report gone/r.md": "there is no folder gone",
     "merge lanes.onnx lanes.onnx -o lanes.onnx": "the input itself",
     "merge lanes.onnx lanes.onnx -o out.onnx --save-plan lanes.onnx": "would overwrite",
     "draw lanes.onnx -o circuit.pdf": ".svg",
+    "draw lanes.onnx -o gone/circuit.svg": "there is no folder gone",
     "draw lanes.onnx --width 3": "--width",
     "draw lanes.onnx -o pipe.svg": "-o pipe.svg: that is a pipe or a device",
     "explain S999": "S999",
     "explain lanes": "explain lanes: neither a code nor a file",
     "explain lanes.onnx": "--node NAME",
     "explain lanes.onnx --node a9": "--node a9",
+    "explain lanes.onnx --node a0 --skip-node zz*": "such as 'a0'",
     "compare lanes.onnx": "AFTER",
     "compare lanes.onnx lanes.onnx --fail-on slwer": "did you mean slower?",
     "compare lanes.onnx lanes.onnx --budget nan": "--budget",
     "calibrate -o profile.json": "profile.json",
+    "calibrate -o gone/profile.toml": "there is no folder gone",
     "doctor now": "now",
     "--versoin": "--version",
 }

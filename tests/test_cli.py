@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -71,7 +72,10 @@ def external(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("text", [CHAIN, LANES, MIXED], ids=["unchanged", "changed", "mixed"])
 def test_weights_in_a_file_go_along(place: Path, text: str) -> None:
-    """Weights beside a model stay beside it, in another folder, too; where all are new they go inside."""
+    """Weights beside a model stay beside it, in another folder, too; where all are new they go inside.
+
+    Every file that is written is named, and no other.
+    """
     for name in ("source", "target"):
         (place / name).mkdir()
     source = external(place / "source", text)
@@ -79,6 +83,9 @@ def test_weights_in_a_file_go_along(place: Path, text: str) -> None:
     result = run("optimize", str(source), "-o", "target/out.onnx", *FAST)
     assert result.exit_code == 0, result.output
     found = tree(place / "target")
+    said = [re.sub(r" \(.*", "", line) for line in result.stderr.splitlines()]
+    assert said[0] == "wrote target/out.onnx"
+    assert sorted(said) == [f"wrote target/{name}" for name in sorted(found)]
     if text == CHAIN:
         assert found == {"out.onnx": before["model.onnx"], "weights.bin": before["weights.bin"]}
     else:
@@ -277,8 +284,8 @@ def test_an_output_that_is_the_input_is_refused(place: Path) -> None:
 
 OUTPUTS = {
     "a directory": ("sub", 2, "is a directory"),
-    "in no folder": ("gone/out.onnx", 1, "there is no folder"),
-    "below a file": ("chain.onnx/out.onnx", 1, "cannot write"),
+    "in no folder": ("gone/out.onnx", 2, "there is no folder"),
+    "below a file": ("chain.onnx/out.onnx", 2, "cannot write"),
 }
 
 
@@ -298,9 +305,9 @@ def test_an_output_that_cannot_be_written_is_refused_at_once(
 def test_a_folder_that_is_read_only_is_refused_at_once(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No permission to write: exit 1, named."""
+    """No permission to write: exit 2, named."""
     monkeypatch.setattr(os, "access", lambda path, mode, **_: mode != os.W_OK)
-    refused(run("optimize", "lanes.onnx", "-o", "out.onnx", *FAST), 1, "out.onnx", "permission")
+    refused(run("optimize", "lanes.onnx", "-o", "out.onnx", *FAST), 2, "out.onnx", "permission")
 
 
 def test_a_disk_that_fills_up_leaves_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +333,18 @@ FLAGS = {
     "unknown op": (["--skip-op", "MatMull"], "--skip-op MatMull", "Did you mean 'MatMul'?"),
     "op of another model": (["--skip-op", "LSTM"], "--skip-op LSTM", "no op type"),
     "unknown node": (["--skip-node", "a00"], "--skip-node a00", "Did you mean 'a0'?"),
-    "pattern that fits nothing": (["--skip-node", "z*"], "--skip-node z*", "node"),
+    "pattern that fits nothing": (
+        ["--skip-node", "zz*"],
+        "--skip-node zz*",
+        "such as 'a0'",
+    ),
+    "pattern that nearly fits": (["--skip-node", "A1*"], "--skip-node A1*", "'a1'"),
+    "plan over a model": (
+        ["--save-plan", "chain.onnx"],
+        "--save-plan chain.onnx: the name ends in .onnx",
+        "Let it end in .json.",
+    ),
+    "plan without a suffix": (["--save-plan", "plan"], "--save-plan plan", "Let it end in .json."),
     "no size": (["--dim", "batch"], "--dim batch", "batch=1,32"),
     "size that is no number": (["--dim", "batch=x"], "--dim batch=x", "batch=1,32"),
     "size below zero": (["--dim", "batch=-1"], "--dim batch=-1", "batch=1,32"),
@@ -375,7 +393,7 @@ def test_a_plan_that_cannot_be_saved_is_named(place: Path) -> None:
     """--save-plan into no folder: one line that names the flag or the file, and no model either."""
     before = tree(place)
     result = run("optimize", "lanes.onnx", "-o", "out.onnx", "--save-plan", "gone/p.json", *FAST)
-    assert result.exit_code in (1, 2)
+    assert result.exit_code == 2
     assert "gone/p.json" in result.stderr
     assert "Traceback" not in result.stderr
     assert isinstance(result.exception, SystemExit)

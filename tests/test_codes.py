@@ -67,6 +67,8 @@ def run(code: Code) -> Any:
         options["skip_ops"] = ["MatMul"]
     elif code.flags == "--time-limit 0":
         options = {"choose": "measured", "time_limit": 0, "provider": "cpu"}
+    elif code.flags == "--choose measured":
+        options = {"choose": "measured", "provider": "cpu"}
     elif code.flags == "an opset of 6":
         opset = 6
     else:

@@ -10,12 +10,13 @@ import jsonschema
 import onnx
 import pytest
 from click.testing import CliRunner, Result
+from onnx import helper
 
 from onnx_sched.cli import cli
 from onnx_sched.judge.compare import CompareOptions, compare
 from onnx_sched.judge.provider import check_provider
 from scripts.check_compare import repeated
-from tests.comparisons import QUICK, SCHEMA, closed, net, write_models
+from tests.comparisons import QUICK, SCHEMA, closed, net, parse, write_models
 
 
 @pytest.fixture(scope="module")
@@ -134,16 +135,67 @@ def test_an_unusable_provider_exits_with_5(folder: Path) -> None:
 
 
 def test_a_model_that_does_not_run_is_no_number(folder: Path) -> None:
-    """Other inputs: a mismatch with the reason, nothing timed, nothing counted, and no crash."""
-    ran = command(*pair(folder, "a", "other"), "--json")
+    """An op that nobody has: a mismatch with the reason, nothing timed, nothing counted, and no crash."""
+    stranger = parse("g (float[batch,8] x) => (float[batch,12] y) { y = nobody.Knows(x) }")
+    stranger.opset_import.append(helper.make_opsetid("nobody", 1))
+    onnx.save(stranger, str(folder / "strange.onnx"))
+    ran = command(*pair(folder, "a", "strange"), "--json")
     assert ran.exit_code == 3
     data = json.loads(ran.stdout)
     jsonschema.Draft202012Validator(closed(SCHEMA)).validate(data)
     assert data["latency"] == data["critical_path"] == []
     assert data["dispatches"]["before"] == 3
     assert data["dispatches"]["after"] is None
-    assert data["dispatches"]["source"] == "not available: other.onnx does not run"
+    assert data["dispatches"]["source"] == "not available: strange.onnx does not run"
     assert any("not timed" in note for note in data["notes"])
+
+
+INPUTS = {
+    "float[batch,8] z": "x (float32 [batch, 8]), no z, but {} takes no x, z (float32 [batch, 8])",
+    "float[batch,9] x": "x (float32 [batch, 8]), but {} takes x (float32 [batch, 9])",
+    "float[batch,8,1] x": "x (float32 [batch, 8]), but {} takes x (float32 [batch, 8, 1])",
+    "double[batch,8] x": "x (float32 [batch, 8]), but {} takes x (float64 [batch, 8])",
+    "float[batch,8] x, float[2] z": "no z, but {} takes z (float32 [2])",
+    "seq(float[batch,8]) x": "x (float32 [batch, 8]), but {} takes x (sequence of float32)",
+}
+"""Inputs of another model, and what is said of them."""
+
+
+@pytest.mark.parametrize("inputs", INPUTS)
+def test_models_of_different_inputs_exit_with_2(folder: Path, inputs: str) -> None:
+    """Nothing can be fed to both: which inputs differ is said once, and nothing is run."""
+    other = folder / "interface.onnx"
+    onnx.save(parse(f"g ({inputs}) => (float[] y) {{ y = Identity(x) }}"), str(other))
+    for words in ([], ["--json"]):
+        ran = command(str(folder / "a.onnx"), str(other), *words)
+        assert (ran.exit_code, ran.stdout) == (2, "")
+        said, hint = ran.stderr.splitlines()
+        assert said.startswith(f"error: the inputs differ: {folder / 'a.onnx'} takes ")
+        assert said.endswith(INPUTS[inputs].format(other))
+        assert "same inputs" in hint
+
+
+@pytest.mark.parametrize("inputs", ["float[n,8] x", "float[2,8] x", "float[n,m] x", "float[] x"])
+def test_open_sizes_fit(folder: Path, inputs: str) -> None:
+    """A size that one of the models leaves open is no difference."""
+    model = net()
+    model.graph.input[0].CopyFrom(
+        parse(f"g ({inputs}) => (float[] y) {{ y = Relu(x) }}").graph.input[0]
+    )
+    onnx.save(model, str(folder / "open.onnx"))
+    ran = command(*pair(folder, "a", "open"), "--provider", "cpu", "-q")
+    assert (ran.exit_code, ran.output) == (0, "")
+
+
+def test_an_input_with_a_default_need_not_be_there(folder: Path) -> None:
+    """A weight that may be fed is no input that must be."""
+    model = net()
+    value = helper.make_tensor_value_info("w", 1, [8, 12])
+    model.graph.input.append(value)
+    onnx.save(model, str(folder / "default.onnx"))
+    for names in (("a", "default"), ("default", "a")):
+        ran = command(*pair(folder, *names), "--provider", "cpu", "-q")
+        assert (ran.exit_code, ran.output) == (0, "")
 
 
 def test_the_slower_copy_of_the_check_by_hand_is_slower_and_nothing_else(folder: Path) -> None:

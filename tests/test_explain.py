@@ -220,6 +220,48 @@ def test_inside_a_body() -> None:
     assert found.inside in text(found)
 
 
+def test_namesakes() -> None:
+    """Of several nodes of one name the first is explained; all are told by what they make, in bodies too."""
+    text_of = """(float[N,4] x, float[N,4] z, bool c) => (float[] y, float[] q, float[] r) {
+        y = MatMul(x, v) q = MatMul(z, w)
+        r = If (c) <
+            then_branch = t () => (float[] s) {
+                s0 = MatMul(x, v) s1 = MatMul(z, w) s = Add(s0, s1)
+            },
+            else_branch = e () => (float[] s2) { s2 = Tanh(x) }
+        > }"""
+    model = net(text_of, {"v": numbers(4, 4), "w": numbers(4, 4, seed=1)})
+    for node in [*model.graph.node[:2], model.graph.node[2].attribute[0].g.node[0]]:
+        node.name = "same"
+    analysis = analyse(files.Source(model, None))
+    found = explain(analysis, "same", everything)
+    assert found.namesakes == ("y", "q", "s0")
+    assert found.layer == explain(analysis, "y", everything).layer
+    shown = " ".join(text(found).split())
+    assert "3 nodes bear this name; this is the one that makes y. Others make q, s0" in shown
+    assert "--node q" in shown
+    for alone in ("y", "q", "s0"):
+        assert explain(analysis, alone, everything).namesakes == ()
+    assert "bear this name" not in text(explain(analysis, "q", everything))
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=lambda name: repr(name[:12]))
+def test_hostile_namesakes(name: str) -> None:
+    """What namesakes make is a stranger's word, too."""
+    model = towers(3, 1)
+    made = [f"{name}{k}" for k in range(3)]
+    for k, node in enumerate([n for n in model.graph.node if n.op_type == "Relu"]):
+        node.name = "same"
+        for reader in model.graph.node:
+            reader.input[:] = [made[k] if i == node.output[0] else i for i in reader.input]
+        node.output[0] = made[k]
+    found = explain(analyse(files.Source(model, None)), "same", everything)
+    assert found.namesakes == tuple(made)
+    shown = text(found)
+    assert all(c.isprintable() or c == "\n" for c in shown)
+    assert max(map(len, shown.split("\n"))) <= 100
+
+
 def test_lines_are_known_by_code() -> None:
     """Every code that an explanation gives is documented."""
     for name in SEVERAL:

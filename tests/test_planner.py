@@ -182,7 +182,7 @@ def test_a_group_that_cannot_be_made_is_left_out_and_the_rest_made() -> None:
     assert rewritten is not None
     assert [g.form for g in left] == ["wide"]
     assert [(r.code, r.nodes) for r in refusals] == [("S201", ("a0", "a1"))]
-    assert refusals[0].reason.startswith("Linear: ")
+    assert refusals[0].reason.startswith("MatMul: ")
 
 
 def test_light_groups_drop_out_in_silence() -> None:
@@ -276,6 +276,18 @@ def test_an_explorer_tries_no_more_than_it_may(trials: int) -> None:
             "conv_t",
             "grouped_conv",
         }
+
+
+@pytest.mark.parametrize("name", ["per_feature", "headlocal_transformer"])
+def test_the_best_of_each_size_gets_its_chance(name: str) -> None:
+    """Among the candidates is what is best at batch 1, and what is best at batch 32."""
+    analysis = analysed(committed(name))
+    _, groups, _ = legal(analysis, anything)
+    explorer = Explorer(analysis, of_region(groups, groups[0].region), CPU, 40)
+    every, few = explorer.best(40), explorer.best(1)
+    for size in every[0].costs.sizes:
+        least = min(v.costs.log_ratio(size) for v in every)
+        assert least in [v.costs.log_ratio(size) for v in few]
 
 
 def test_a_region_of_regions_keeps_its_order() -> None:

@@ -98,6 +98,27 @@ CASES: dict[str, Case] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("last", "names"),
+    [("z = Gemm(v, w1)", "Gemm/MatMul"), ("z = MatMul(v, w1)", "MatMul")],
+)
+def test_nodes_are_called_what_they_are(last: str, names: str) -> None:
+    """Gemm and MatMul are one family, but a reason calls its nodes as the file does."""
+    model = net(
+        f"(float[N,4] x, float[M,4] v) => (float[] y, float[] z) {{ y = MatMul(x, w0) {last} }}",
+        {"w0": numbers(4, 4), "w1": numbers(4, 4, seed=1)},
+    )
+    (refusal,) = onnx_sched.optimize(model, choose="always", check=False).report.refusals
+    assert refusal.reason == f"{names}: shapes differ, [N, 4] beside [M, 4]"
+    both = net(
+        "(float[N,4] x, float[M,4] v) => (float[] y, float[] z) "
+        "{ y = Gemm(x, w0) z = Gemm(v, w1) }",
+        {"w0": numbers(4, 4), "w1": numbers(4, 4, seed=1)},
+    )
+    (refusal,) = onnx_sched.optimize(both, choose="always", check=False).report.refusals
+    assert refusal.reason.startswith("Gemm: ")
+
+
 def test_reasons_that_say_the_same_are_one() -> None:
     """Four widths are one reason with all four nodes, and name no more shapes than one can read."""
     inputs = ", ".join(f"float[N,{k}] x{k}" for k in range(4, 9))
@@ -221,7 +242,7 @@ def test_what_was_batched_before_says_so() -> None:
     assert {u.kind for u in batched if u.kind in HEAVY} == {"Linear", "MatMul"}
     levels = [0] * len(analysis.circuit.units)
     found = explain(analysis.circuit, levels, (), lambda unit: True)
-    assert ("S402", "MatMul: they are batched nodes already") in {(r.code, r.reason) for r in found}
+    assert ("S402", "Gemm/MatMul: they are batched nodes already") in {(r.code, r.reason) for r in found}
 
 
 def test_one_of_a_kind_needs_no_reason() -> None:

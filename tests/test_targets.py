@@ -170,14 +170,14 @@ def test_a_target_that_cannot_be_is_refused_early(
     with pytest.raises(UsageError, match="is a directory") as caught:
         check_target(tmp_path, source)
     assert str(tmp_path / "out.onnx") in caught.value.hint
-    with pytest.raises(ModelError, match="no folder"):
+    with pytest.raises(UsageError, match="no folder"):
         check_target(tmp_path / "missing" / "out.onnx", source)
     if os.access(locked, os.W_OK):  # a superuser may write anywhere
         monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(ModelError, match="no permission"):
+    with pytest.raises(UsageError, match="no permission"):
         check_target(locked / "out.onnx", source)
     monkeypatch.undo()
-    with pytest.raises(ModelError, match="cannot write"):
+    with pytest.raises(UsageError, match="cannot write"):
         check_target(tmp_path / ("x" * 300), source)
     check_target(tmp_path / "out.onnx", source)
     check_target(tmp_path / "in.onnx", None)

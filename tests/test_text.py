@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import onnx_sched
+from onnx_sched.objections import GROWTH
 from onnx_sched.plan import Refusal
 from onnx_sched.report import fitted, text
-from onnx_sched.report.data import GroupRow, Report
+from onnx_sched.report.data import Change, GroupRow, Report
 from onnx_sched.report.harmless import harmless
 from onnx_sched.report.text import to_text
 from tests.pages import HOSTILE, REPORT, raced
@@ -38,6 +39,48 @@ def test_lines(report: Report, width: int) -> None:
     assert sum(" -> 1 (" in line for line in lines) == len(kinds)
     assert any(line.startswith("batched") for line in lines)
     assert any(line.startswith("left alone") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "allowed"),
+    [
+        (1024, 3635, True),
+        (1024, 1024 + GROWTH, True),
+        (1024, 1025 + GROWTH, False),
+        (1024, 1024, False),
+        (1024, 512, False),
+    ],
+)
+def test_a_peak_that_grew_says_why_it_may(before: int, after: int, allowed: bool) -> None:
+    """The allowance stands beside a growth that it covers, and nowhere else."""
+    shown = to_text(replace(REPORT, peak=Change(before, after)))
+    (row,) = [line for line in shown.split("\n") if line.startswith("peak activations")]
+    assert ("16 MiB more are always allowed" in row) == allowed
+    assert "ONNX Runtime profile" in row
+
+
+@pytest.mark.parametrize(("ran", "adds"), [(7, False), (8, False), (9, True)])
+def test_more_dispatches_than_nodes_are_accounted_for(ran: int, adds: bool) -> None:
+    """Where more runs than the file holds, the runtime added it, and the row says so."""
+    shown = to_text(replace(REPORT, dispatches=Change(18, ran)))
+    (row,) = [line for line in shown.split("\n") if line.startswith("node dispatches")]
+    assert "after ORT's own fusions" in row
+    assert ("layout nodes it adds" in row) == adds
+
+
+def test_a_ratio_of_pairs_is_called_so() -> None:
+    """The median over pairs is not the quotient of the two medians beside it: the header tells."""
+    assert "paired speed-up [95% interval]" in to_text(raced((1.1, 1.2, 1.3)))
+
+
+def test_a_norm_is_no_convolution() -> None:
+    """A norm between convolutions keeps their layout; a product in that form is one."""
+    groups = [
+        GroupRow(op, 4, 1, "conv_t", "n", ("a", "b")) for op in ("LayerNormalization", "Gemm")
+    ]
+    shown = to_text(replace(REPORT, groups=tuple(groups)))
+    assert "4 LayerNormalization -> 1 (in conv_t's layout)" in shown
+    assert "4 Gemm -> 1 (conv_t)" in shown
 
 
 def test_the_way_on(report: Report) -> None:

@@ -62,11 +62,12 @@ def test_a_written_model_holds_every_number(
     fresh = rewritten(source.path, model, BIG, SMALL, ())
     target = tmp_path / "out" / "out.onnx"
     target.parent.mkdir()
-    writing.save(model, fresh, source, target)
+    saved = writing.save(model, fresh, source, target)
 
     data_expected = where == "beside" or limit == 20_000
     names = ["out.onnx", "out.onnx.data"] if data_expected else ["out.onnx"]
     assert sorted(listing(target.parent)) == names
+    assert saved == tuple(target.with_name(name) for name in names)
     assert target.stat().st_size < (10_000 if data_expected else 100_000)
     onnx.checker.check_model(str(target))
     expected = layered()
@@ -185,6 +186,71 @@ def test_the_data_of_the_input_is_never_overwritten(tmp_path: Path, taken: int) 
     assert not differences(expected, loaded(target))
 
 
+OLD = {
+    "nothing": (False, False),
+    "data of nobody": (True, False),
+    "a model without data": (False, True),
+    "data that the old model does not refer to": (True, True),
+}
+"""Whether a stranger's `new.onnx.data` is there, and whether a model `new.onnx` that does not refer to it."""
+
+
+@pytest.mark.parametrize("what", OLD)
+def test_data_of_strangers_is_never_overwritten(tmp_path: Path, what: str) -> None:
+    """What lies there under the name of the new data, and is no data of the old model, stays.
+
+    The next free name is taken; the second run replaces the first one's pair, byte for byte the same.
+    """
+    stranger, model_there = OLD[what]
+    source = files.read(beside(tmp_path / "in", layered()))
+    out = tmp_path / "out"
+    out.mkdir()
+    target = out / "new.onnx"
+    if stranger:
+        (out / "new.onnx.data").write_bytes(b"precious")
+    if model_there:
+        target.write_bytes((FOLDER / f"{COMMITTED[0]}.onnx").read_bytes())
+    data = "new.onnx.2.data" if stranger else "new.onnx.data"
+    saved = writing.save(source.model, {}, source, target)
+    assert saved == (target, out / data)
+    first = listing(out)
+    assert first.keys() == {"new.onnx", data} | ({"new.onnx.data"} if stranger else set())
+    assert not stranger or first["new.onnx.data"] == b"precious"
+    assert files.data_files(files.read(target)) == [out / data]
+    assert not differences(layered(), loaded(target))
+    writing.save(source.model, {}, source, target)
+    assert listing(out) == first
+
+
+def test_an_old_pair_gives_way_to_a_new_one(tmp_path: Path) -> None:
+    """`new.onnx` and its data, of another model: both are replaced, and no second data file is left."""
+    source = files.read(beside(tmp_path / "in", layered()))
+    target = beside(tmp_path / "out", layered(), "new.onnx.data", "new.onnx")
+    before = listing(tmp_path / "out")
+    saved = writing.save(source.model, {}, source, target)
+    assert saved == (target, tmp_path / "out" / "new.onnx.data")
+    after = listing(tmp_path / "out")
+    assert after.keys() == before.keys()
+    assert all(after[name] != before[name] for name in before)
+    assert not differences(layered(), loaded(target))
+
+
+@pytest.mark.parametrize("old", [b"", b"no model at all", "a folder"])
+def test_what_is_no_model_owns_no_data(tmp_path: Path, old: bytes | str) -> None:
+    """Junk in the place of the model gives nobody the right to replace what lies beside it."""
+    source = files.read(beside(tmp_path / "in", layered()))
+    target = tmp_path / "new.onnx"
+    place = tmp_path / "new.onnx.data"
+    if isinstance(old, str):
+        place.mkdir()
+        (place / "precious").write_bytes(b"precious")
+    else:
+        target.write_bytes(old)
+        place.symlink_to(tmp_path / "a disk that is not mounted")
+    assert writing.save(source.model, {}, source, target) == (target, tmp_path / "new.onnx.2.data")
+    assert place.is_symlink() or (place / "precious").read_bytes() == b"precious"
+
+
 def test_a_model_that_is_called_like_data_is_not_overwritten(tmp_path: Path) -> None:
     """The input itself is `new.onnx.data`: the data of `new.onnx` goes elsewhere."""
     path = beside(tmp_path, layered(), name="new.onnx.data")
@@ -256,7 +322,8 @@ def test_a_copy_takes_its_data_along(tmp_path: Path, location: str) -> None:
     path = beside(tmp_path / "in", layered(), location)
     before = listing(tmp_path / "in")
     (tmp_path / "out").mkdir()
-    writing.copy(files.read(path), tmp_path / "out" / "copy.onnx")
+    target = tmp_path / "out" / "copy.onnx"
+    assert writing.copy(files.read(path), target) == (target, tmp_path / "out" / location)
     expected = {name.replace("m.onnx", "copy.onnx"): data for name, data in before.items()}
     assert listing(tmp_path / "out") == expected
     shutil.rmtree(tmp_path / "in")
@@ -269,7 +336,7 @@ def test_a_copy_in_the_same_folder_shares_the_data(tmp_path: Path) -> None:
     """The data is there already; only the model is copied."""
     path = beside(tmp_path, layered())
     before, place = listing(tmp_path), (tmp_path / "m.data").stat().st_ino
-    writing.copy(files.read(path), tmp_path / "copy.onnx")
+    assert writing.copy(files.read(path), tmp_path / "copy.onnx") == (tmp_path / "copy.onnx",)
     assert listing(tmp_path) == before | {"copy.onnx": before["m.onnx"]}
     assert (tmp_path / "m.data").stat().st_ino == place
 

@@ -118,6 +118,7 @@ def _show_node(model: Path, name: str, options: Options, as_json: bool) -> None:
     from onnx_sched import files
     from onnx_sched.analysis import analyse
     from onnx_sched.explain import explain as explained
+    from onnx_sched.naming import check_patterns
     from onnx_sched.options import check_skips, skipper, unsummed
     from onnx_sched.progress import Step
     from onnx_sched.report import explain_text
@@ -125,6 +126,7 @@ def _show_node(model: Path, name: str, options: Options, as_json: bool) -> None:
     progress = talk.progress()
     progress(Step("read"))
     source = files.read(model)
+    check_patterns(options.skip_nodes, source.model)
     check_skips(options, source.model)
     progress(Step("analyse"))
     analysis = analyse(source, nonempty=options.nonempty, unsummed=unsummed(options))

@@ -2,161 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onnx_sched.cli import talk
-from onnx_sched.cli.numbers import SEED, THREADS, Amount
+from onnx_sched.cli.choices import choices
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from onnx_sched.options import Options
     from onnx_sched.result import Result
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def choices(command: F) -> F:
-    """The options that `optimize` and `plan` share."""
-    options = (
-        click.option(
-            "--choose",
-            type=click.Choice(["measured", "model", "always"]),
-            default="measured",
-            show_default=True,
-            help="Keep what a race here says is faster, what the cost model says pays, or all.",
-        ),
-        click.option(
-            "--provider",
-            default="auto",
-            show_default=True,
-            metavar="NAME",
-            help="auto, cpu, cuda, or an execution provider's name; a named one never falls back.",
-        ),
-        click.option(
-            "--dim",
-            "dims",
-            multiple=True,
-            metavar="NAME=N[,N]",
-            help="Sizes to check, e.g. batch=1,32; the model stays dynamic.",
-        ),
-        click.option(
-            "--shape",
-            "shapes",
-            multiple=True,
-            metavar="INPUT:D,D,...",
-            help="A whole input shape to check, e.g. x:1,3,224,224.",
-        ),
-        click.option(
-            "--inputs",
-            type=click.Path(path_type=Path),
-            help="Inputs to check with: a .npz file, or a folder with test_data_set_* in it.",
-        ),
-        click.option(
-            "--seed", type=SEED, default=0, show_default=True, help="Seed of the random inputs."
-        ),
-        click.option(
-            "--atol",
-            multiple=True,
-            metavar="[OUT:]V",
-            help="Absolute tolerance, of all or of one output.",
-        ),
-        click.option(
-            "--rtol",
-            multiple=True,
-            metavar="[OUT:]V",
-            help="Relative tolerance, of all or of one output.",
-        ),
-        click.option("--no-check", is_flag=True, help="Do not run the models and compare."),
-        click.option("--nonempty", is_flag=True, help="Promise that no batch is empty."),
-        click.option(
-            "--assume-finite",
-            is_flag=True,
-            help="Promise that no value is NaN or infinite: block-diagonal weights are then cut.",
-        ),
-        click.option(
-            "--skip-op",
-            "skip_ops",
-            multiple=True,
-            metavar="TYPE",
-            help="Leave an op type alone, e.g. Softmax. Repeatable.",
-        ),
-        click.option(
-            "--skip-node",
-            "skip_nodes",
-            multiple=True,
-            metavar="GLOB",
-            help="Leave nodes alone, by name, e.g. 'decoder/*'. Repeatable.",
-        ),
-        click.option(
-            "--skip-pass",
-            "skip_passes",
-            multiple=True,
-            metavar="NAME",
-            help="Leave a part of the work out: sums (they add in another order), bodies (of If, Loop, "
-            "Scan), functions (calls stay), or the rules of a module in passes/. Repeatable.",
-        ),
-        click.option(
-            "--threads",
-            multiple=True,
-            type=THREADS,
-            default=(1, 0),
-            show_default=True,
-            help="Threads at which it must not be slower; 0: the runtime's choice. Repeatable.",
-        ),
-        click.option(
-            "--time-limit",
-            type=Amount(0),
-            default=60.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="Measure no longer than this.",
-        ),
-        click.option(
-            "--target",
-            metavar="PROFILE",
-            help="Decide by a device profile (cuda-a100, ..., or a .toml of `calibrate`); no race.",
-        ),
-        click.option(
-            "--max-activation",
-            type=Amount(1),
-            default=1.25,
-            show_default=True,
-            metavar="FACTOR",
-            help="Largest growth of the activations' peak (16 MiB are always allowed).",
-        ),
-        click.option(
-            "--exact",
-            is_flag=True,
-            help="Also search for the levels with the fewest launches, for half of --time-limit; "
-            "needs OR-tools (pip install 'onnx-sched[exact]').",
-        ),
-        click.option(
-            "--plan",
-            type=click.Path(path_type=Path),
-            help="Carry out a saved plan; nothing is measured.",
-        ),
-        click.option(
-            "--save-plan", type=click.Path(path_type=Path), help="Write the plan to a file."
-        ),
-        click.option(
-            "--report",
-            "reports",
-            multiple=True,
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="Write the report, too: .html, .md, .json or .txt, by suffix. Repeatable.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
-        click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 @click.command(epilog="Example: onnx-sched optimize model.onnx -o out.onnx --dim batch=1,32")
@@ -186,6 +44,7 @@ def optimize(
 
     check_target(output, model)
     _check_trace(trace, given)
+    check_files(given)
     result = run(model, given)
     save(result, output)
     if trace is not None:
@@ -193,7 +52,7 @@ def optimize(
 
         scene = result.scene()
         rewritten = output if result.changed else None
-        tracing.write(tracing.record(scene.before, rewritten, _options(given)), trace)
+        tracing.write(tracing.record(scene.before, rewritten, options(given)), trace)
         talk.wrote(trace)
     finish(result, output, as_json, quiet)
 
@@ -203,6 +62,7 @@ def optimize(
 @choices
 def plan(model: Path, as_json: bool, quiet: bool, **given: Any) -> None:
     """Say what `optimize` would do with MODEL, and why not more; nothing is written."""
+    check_files(given)
     finish(run(model, given), None, as_json, quiet)
 
 
@@ -222,30 +82,41 @@ def _check_trace(trace: Path | None, given: dict[str, Any]) -> None:
     saving.check([trace], "--trace", taken, (".json",))
 
 
-def run(model: Path | ModelProto, given: dict[str, Any]) -> Result:
-    """Check the names of reports, turn flags into options, and run."""
-    from onnx_sched import pipeline
+def check_files(given: dict[str, Any]) -> None:
+    """Refuse reports and a plan that cannot be written, before any work is done."""
     from onnx_sched.report import saving
 
     params = click.get_current_context().params
-    others = (model, params.get("output"), params.get("trace"), *params.get("models", ()))
-    taken = [path for path in others if isinstance(path, Path)]
+    single = (params.get(name) for name in ("model", "output", "trace"))
+    taken = [path for path in (*single, *params.get("models", ())) if path is not None]
     saving.check(given["reports"], "--report", taken, saving.SUFFIXES)
     if given["save_plan"] is not None:
-        saving.check([given["save_plan"]], "--save-plan", [*taken, *given["reports"]])
-    return pipeline.optimize(model, _options(given))
+        saving.check([given["save_plan"]], "--save-plan", [*taken, *given["reports"]], (".json",))
+
+
+def run(model: Path | ModelProto, given: dict[str, Any]) -> Result:
+    """Turn flags into options, and run."""
+    from onnx_sched import pipeline
+
+    if given["skip_nodes"]:
+        from onnx_sched.naming import check_patterns
+        from onnx_sched.reading import model_in
+
+        proto = model_in(model) if isinstance(model, Path) else model
+        check_patterns(given["skip_nodes"], proto)
+    return pipeline.optimize(model, options(given))
 
 
 def save(result: Result, output: Path) -> None:
-    """Write the model."""
+    """Write the model, and take note of all files that it is in."""
     from onnx_sched.progress import Step
 
     talk.progress()(Step("write"))
-    result.save(output)
-    talk.wrote(output)
+    for path in result.save(output):
+        talk.wrote(path)
 
 
-def _options(given: dict[str, Any]) -> Options:
+def options(given: dict[str, Any]) -> Options:
     """The options that flags ask for."""
     from onnx_sched.judge.feeds import parse_dims, parse_shape
     from onnx_sched.options import Options
@@ -307,7 +178,7 @@ def _print_json(result: Result) -> None:
 
 
 def _print(result: Result, planned: bool) -> None:
-    from onnx_sched.report import plan_text, text
+    from onnx_sched.report import merge_text, plan_text
 
-    render = plan_text.render if planned else text.render
+    render = plan_text.render if planned else merge_text.shown
     talk.show(render(result.report, talk.verbose() > 0))

@@ -7,7 +7,7 @@ tolerance, the unoptimized original may stand in, so that their faults are not t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,15 @@ __all__ = [
     "OutputAgreement",
     "Tolerances",
     "compare_arrays",
+    "compare_runs",
     "parse_tolerances",
+    "run_all",
     "validate",
 ]
 
 Feed = Mapping[str, Any]
 Outputs = dict[str, Any]
+Runs = Callable[[Sequence[Feed], bool], list[Outputs | str]]
 
 _RANDOM = "random without a seed: only type and shape were compared"
 _RESEEDED = "random: with the optimizations of ONNX Runtime only type and shape were compared"
@@ -86,19 +89,42 @@ def validate(
     if not feeds:
         return Agreement("unvalidated", (), 0, "there are no inputs to run it on")
     random = randomness(_skeleton(original))
-    before = [
-        _run_all(original, feeds, provider, level, threads, random.stateful) for level in _LEVELS
-    ]
+
+    def runs(model: bytes | Path) -> Runs:
+        return lambda wanted, level: run_all(
+            model, wanted, provider, level, threads, random.stateful
+        )
+
+    return compare_runs(runs(original), runs(rewritten), feeds, random, tolerances or Tolerances())
+
+
+def compare_runs(
+    original: Runs,
+    rewritten: Runs,
+    feeds: Sequence[Feed],
+    random: Randomness,
+    tolerances: Tolerances,
+) -> Agreement:
+    """Compare what two things give for the same inputs; `validate` is this for two models.
+
+    Args:
+        original: The reference: what it gives for inputs, with the optimizations of ONNX Runtime or without.
+        rewritten: Likewise.
+        feeds: Inputs; one at least.
+        random: Which outputs of the reference depend on random nodes.
+        tolerances: What counts as the same.
+    """
+    before = [original(feeds, level) for level in _LEVELS]
     done = [
         {index: result for index, result in enumerate(results) if isinstance(result, dict)}
         for results in before
     ]
     if not any(done):
         return Agreement("unvalidated", (), 0, f"the original does not run: {before[0][0]}")
-    judge = _Judge(random, tolerances or Tolerances())
+    judge = _Judge(random, tolerances)
     for level, own in zip(_LEVELS, done, strict=True):
         wanted = [feeds[index] for index in own]
-        after = _run_all(rewritten, wanted, provider, level, threads, random.stateful)
+        after = rewritten(wanted, level)
         for (index, ref), got in zip(own.items(), after, strict=True):
             judge.compare(done[0].get(index, ref), ref, got)
     skipped = [why for place, why in enumerate(before[0]) if not any(place in d for d in done)]
@@ -116,7 +142,7 @@ def _skeleton(model: bytes | Path) -> ModelProto:
     return proto
 
 
-def _run_all(
+def run_all(
     model: bytes | Path,
     feeds: Sequence[Feed],
     provider: str,

@@ -8,18 +8,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from onnx import ModelProto
 
-from onnx_sched.errors import ModelError
+from onnx_sched import option_checks as forms
+from onnx_sched.errors import ModelError, UsageError
 from onnx_sched.judge.agree import Agreement, parse_tolerances, validate
 from onnx_sched.judge.comparison import Comparison, LatencyRow, ModelFacts, PathRow
 from onnx_sched.judge.counts import Side, count, try_inspect
 from onnx_sched.judge.critical_path import depth
 from onnx_sched.judge.environment import environment
 from onnx_sched.judge.feed_source import FeedSource, feed_sources
+from onnx_sched.judge.interface import check_inputs
 from onnx_sched.judge.latency import Plan, latency_rows
 from onnx_sched.judge.opening import Setup
 from onnx_sched.judge.ortlib import CUDA
@@ -31,10 +34,29 @@ from onnx_sched.reading import model_in
 
 Progress = Callable[[str], None]
 
+FORMS: Mapping[str, forms.Form] = {
+    "provider": forms.text,
+    "dims": forms.sizes,
+    "shapes": forms.shapes,
+    "inputs": forms.path_or_none,
+    "seed": forms.SEED,
+    "atol": forms.tolerances,
+    "rtol": forms.tolerances,
+    "threads": forms.WHOLE_THREADS,
+    "pairs": partial(forms.whole, least=10),
+    "budget": partial(forms.amount, least=0, above=True),
+    "processes": partial(forms.whole, least=1),
+    "cuda_graph": forms.flag,
+    "tf32": forms.flag,
+}
+"""What each option may be."""
+
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
     """What the user asked for.
+
+    Whatever a field is given, it holds what is declared here: a single number or text is one entry.
 
     Attributes:
         provider: `auto`, `cpu`, `cuda` or a full name.
@@ -64,6 +86,14 @@ class CompareOptions:
     cuda_graph: bool = False
     tf32: bool = True
 
+    def __post_init__(self) -> None:
+        """See that all options make sense.
+
+        Raises:
+            UsageError: If one is not what it may be.
+        """
+        forms.put_in_form(self, FORMS)
+
 
 def compare(
     before: Path | str,
@@ -81,14 +111,17 @@ def compare(
 
     Raises:
         ModelError: A file cannot be read.
-        UsageError: Sizes, inputs or tolerances do not fit the model.
+        UsageError: Sizes, inputs or tolerances do not fit the model, or the models take different inputs.
         ProviderError: The provider that was asked for cannot run here, or runs no node of a model.
     """
     start = time.monotonic()
-    options = options or CompareOptions()
+    options = CompareOptions() if options is None else options
+    if not isinstance(options, CompareOptions):
+        raise UsageError(f"options: {forms.shown(options)} is no CompareOptions")
     say = progress or (lambda _text: None)
-    before, after = Path(before), Path(after)
+    before, after = forms.path("before", before), forms.path("after", after)
     protos = (read_model(before), read_model(after))
+    check_inputs(before, protos[0], after, protos[1])
     provider = select_provider(options.provider)
     check_cuda_graph(options.cuda_graph, provider)
     outputs = [output.name for output in protos[0].graph.output]

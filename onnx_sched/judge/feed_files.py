@@ -6,7 +6,7 @@ import difflib
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,47 @@ def load_feeds(path: Path | str, model: ModelProto) -> list[dict[str, Any]]:
         raise UsageError(f"--inputs {path}: {what}", hint)
     specs = input_specs(model)
     return [_checked(where, feed, specs, overridable_names(model)) for where, feed in feeds]
+
+
+def fit_feeds(sets: Sequence[Mapping[str, Any]], model: ModelProto) -> list[dict[str, Any]]:
+    """Inputs that a program gives, held to what is asked of files.
+
+    Numbers and lists, which have no type of their own, become arrays of the input's type.
+
+    Raises:
+        UsageError: A name, a type or a shape does not fit the inputs of the model.
+    """
+    specs, optional = input_specs(model), overridable_names(model)
+    tensors = {spec.name: spec for spec in specs if spec.kind == "tensor"}
+    found = []
+    for place, fed in enumerate(sets):
+        where = f"set {place}"
+        typed = {
+            name: _typed(where, tensors[name], value) if name in tensors else value
+            for name, value in fed.items()
+        }
+        found.append(_checked(where, typed, specs, optional))
+    return found
+
+
+def _typed(where: str, spec: InputSpec, value: Any) -> np.ndarray[Any, Any]:
+    """A value as an array; text as the Python strings that ONNX Runtime takes."""
+    wanted = numpy_type(spec)
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind in "US":
+            return array.astype(str).astype(object)
+        if hasattr(value, "dtype") or wanted.kind == "O":
+            return array
+        # numpy would cut off fractions, and take None for nan.
+        fractions = array.size > 0 and array.dtype.kind == "f" and wanted.kind in "iub"
+        if array.dtype.kind != "O" and not fractions:
+            with np.errstate(over="raise"):
+                return np.array(value, dtype=wanted)
+        reason = f"not all in it is {wanted.name}"
+    except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+    raise UsageError(f"--inputs {where}: {spec.name} is no array: {reason}")
 
 
 def _number(name: str) -> tuple[int, str]:

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import ModelProto
 
 from onnx_sched.errors import UsageError
-from onnx_sched.judge.feed_files import load_feeds
+from onnx_sched.judge.feed_files import fit_feeds, load_feeds
 from onnx_sched.judge.index_limits import index_limits
 from onnx_sched.judge.inputs import InputSpec, input_specs, numpy_type
 from onnx_sched.judge.sizes import Binding, parse_dims, parse_shape, plan_sizes
@@ -18,6 +18,7 @@ from onnx_sched.judge.sizes import Binding, parse_dims, parse_shape, plan_sizes
 __all__ = [
     "Binding",
     "InputSpec",
+    "fit_feeds",
     "input_specs",
     "load_feeds",
     "make_feeds",

@@ -51,8 +51,12 @@ def _is_error(kind: object) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error of ONNX Runtime, without its prefix, colours and source places."""
+    """The first line of an error of ONNX Runtime, without its prefix, colours, source and file places.
+
+    Where a model lies is known to whoever asked, or is a temporary file that nobody will find.
+    """
     text = re.sub(r"\x1b\[[\d;]*m", "", str(error)).strip()
     line = text.splitlines()[0].strip() if text else type(error).__name__
     line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line)
+    line = re.sub(r"^Load model from .*? failed: ?", "", line)
     return re.sub(r"/onnxruntime_src/\S+:\d+ [^()]*\([^()]*\)( const)? ", "", line)

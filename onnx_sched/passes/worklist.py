@@ -180,6 +180,8 @@ class Worklist:
         if shape is None:
             return None
         axis = wrap(unit.integer("axis", 1), len(shape))
+        if not 0 <= axis < len(shape):  # a broken model: the runtime will say so
+            return None
         open_sizes = [d for d in shape[axis:] if not isinstance(d, int)]
         return pieces if len(open_sizes) <= 1 else None
 

@@ -25,6 +25,7 @@ class Findings:
 
     Attributes:
         provider, provider_note: Who ran the models, and why.
+        target: The device profile that decided; empty if none was named.
         agreement: How outputs compare.
         profiles: The runtime's profile of the original and of the new model.
         raced: Speed-ups of the whole model, by condition.
@@ -41,6 +42,7 @@ class Findings:
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     expected: Expected = field(default_factory=Expected)
+    target: str = ""
 
 
 def build(original: Analysis, analysis: Analysis, draft: Draft, findings: Findings) -> Report:
@@ -65,6 +67,7 @@ def build(original: Analysis, analysis: Analysis, draft: Draft, findings: Findin
         status="unchanged" if rewritten is None else "optimized",
         provider=findings.provider,
         provider_note=findings.provider_note,
+        target=findings.target,
         model=analysis.source.name,
         opset=analysis.graph.opset,
         ir_version=analysis.graph.ir_version,
@@ -84,7 +87,7 @@ def build(original: Analysis, analysis: Analysis, draft: Draft, findings: Findin
         peak=peak,
         peak_source=source,
         seconds=findings.seconds,
-        latency=tuple(_latency(c, s) for c, s in findings.raced),
+        latency=tuple(latency_row(c, s) for c, s in findings.raced),
         notes=(*findings.notes, *map(sentence, searched)),
         exact=searched,
         regions=region_rows(analysis, draft, findings.expected),
@@ -98,7 +101,8 @@ def _searched(plan: Plan) -> Iterator[ExactRow]:
             yield ExactRow(body, part.optimum)
 
 
-def _latency(condition: Condition, speedup: Speedup) -> LatencyRow:
+def latency_row(condition: Condition, speedup: Speedup) -> LatencyRow:
+    """A race as a row of the report."""
     return LatencyRow(
         dict(condition.sizes),
         condition.threads,

@@ -246,6 +246,18 @@ _ALL = (
         _SQUARES,
         "--time-limit 0",
     ),
+    Code(
+        "S901",
+        "nothing could be measured",
+        "ONNX Runtime does not run the original here, or no output had a value to compare (an empty "
+        "batch, say). What is neither compared nor raced is not changed.",
+        "Give sizes or inputs at which the model runs and computes something (--dim, --shape, "
+        "--inputs), mend the model if it does not load, or decide without measuring: --choose model.",
+        f"{_TWO} => (float[] y, float[] q, float[] r) {{ y = MatMul(x, v) q = MatMul(z, w) "
+        "r = Mull(x, z) }",
+        _SQUARES,
+        "--choose measured",
+    ),
 )
 
 CODES: Mapping[str, Code] = {code.code: code for code in _ALL}

@@ -66,7 +66,7 @@ def noise_text(row: LatencyRow) -> str:
 def latencies(found: Comparison) -> RenderableType:
     """Single runs, the speed-up over pairs, and the noise floor; three lines a condition."""
     titles = ("latency", "p50", "p95", "p99")
-    lines = [_line(titles, _TIMES, Text("speed-up [95% interval]"), style="dim")]
+    lines = [_line(titles, _TIMES, Text("paired speed-up [95% interval]"), style="dim")]
     for row in found.latency:
         words, style = SPEEDS[row.verdict]
         many = f", {row.processes} processes" if row.processes > 1 else ""

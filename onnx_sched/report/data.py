@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from onnx_sched.plan import Optimum, Refusal
+from onnx_sched.plan import Optimum, Refusal, manner
 
 SCHEMA_VERSION = "1"
 
@@ -44,6 +44,11 @@ class GroupRow:
     body: str = ""
     region: int = 1
     firsts: tuple[str, ...] = ()
+
+    @property
+    def manner(self) -> str:
+        """The form in words."""
+        return manner(self.op_type, self.form)
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -205,8 +210,9 @@ class Report:
 
     Attributes:
         status: "optimized", or "unchanged" where there was nothing to do.
-        provider: Execution provider that ran the checks; "" where nothing was run.
-        provider_note: What `auto` took and why.
+        provider: Execution provider that ran the checks, or was named; "" if `auto` had nothing to run.
+        provider_note: What `auto` took and why, or that nothing was run.
+        target: The device profile that was to decide; "" if none was named.
         model: What the input is called.
         opset, ir_version: Of the input.
         nodes, depth, dispatches: Before and after.
@@ -245,6 +251,7 @@ class Report:
     notes: tuple[str, ...] = field(default_factory=tuple)
     regions: tuple[RegionRow, ...] = ()
     exact: tuple[ExactRow, ...] = ()
+    target: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, with the documented keys."""
@@ -253,6 +260,7 @@ class Report:
             "status": self.status,
             "provider": self.provider,
             "provider_note": self.provider_note,
+            "target": self.target,
             "model": self.model,
             "opset": self.opset,
             "ir_version": self.ir_version,
@@ -276,4 +284,5 @@ class Report:
             "seconds": self.seconds,
             "notes": list(self.notes),
             "exact": [row.to_dict() for row in self.exact],
+            "merge": None,  # several models are merged by `merge` only: `MergeReport`
         }

@@ -103,6 +103,8 @@ def _verdict(found: Explanation) -> Text:
 
 def _details(found: Explanation, verbose: bool) -> Table:
     table = _table()
+    if found.namesakes:
+        table.add_row(_label("namesakes"), _namesakes(found.namesakes, verbose))
     most = len(found.members) if verbose else NAMES
     if found.members:
         others = [m for n, m in enumerate(found.members) if n != found.lane]
@@ -120,6 +122,14 @@ def _details(found: Explanation, verbose: bool) -> Table:
     if found.code in CODES:
         table.add_row(_label("what to do"), Text(CODES[found.code].advice))
     return table
+
+
+def _namesakes(made: Sequence[str], verbose: bool) -> Text:
+    """Which of several nodes of one name it is, and how to ask about the others."""
+    this = harmless(made[0], NAME)
+    others = _names(made[1:], len(made) if verbose else NAMES)
+    words = f"{len(made)} nodes bear this name; this is the one that makes {this}. Others make "
+    return Text.assemble(words, others, f": --node {harmless(made[1], NAME)}")
 
 
 def _near(near: Near) -> RenderableType:

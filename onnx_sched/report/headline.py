@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from onnx_sched.report import merge_words
 from onnx_sched.report.codes import short
 from onnx_sched.report.data import LatencyRow, Report
+from onnx_sched.report.merge_data import MergeReport
 
 Tone = Literal["good", "plain", "bad"]
+
+UNTIMED = "Speed was not measured."
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +28,53 @@ class Headline:
 
 def headline(report: Report) -> Headline:
     """The verdict of a report."""
+    if isinstance(report, MergeReport):
+        return _merged(report)
     if report.status == "unchanged":
-        return Headline("plain", "Left as it is", _why_unchanged(report))
+        return Headline("plain", "Left as it is", why_unchanged(report))
     if not report.latency:
-        return Headline("plain", sizes(report), f"{agreed(report)} Speed was not measured.")
+        gain = estimated(report) if report.target else ""
+        what = f"What is batched is estimated {gain} on {report.target}." if gain else UNTIMED
+        return Headline("plain", sizes(report), f"{agreed(report)} {what}")
     tone, words = speed(report.latency)
     return Headline(tone, words, f"{sizes(report)}. {agreed(report)}")
+
+
+def _merged(report: MergeReport) -> Headline:
+    """The verdict on a merge: what it bought against running the models one after another."""
+    merge = report.merge
+    why = "" if merge.batched else f" {why_unchanged(report)}"
+    below = f"{merge_words.sentence(report)}.{why} {_held(report)}"
+    if not report.latency:
+        line = f"{len(merge.inputs)} models became one"
+        return Headline("plain", line, f"{below} Speed was not measured.")
+    tone, words = speed(report.latency)
+    line = f"{words} than {merge_words.several(merge)}"
+    if not words.endswith("x faster"):
+        line = f"{words}; against {merge_words.several(merge)}"
+    return Headline(tone, line, f"{below} In the tables, {merge_words.sides(merge)}.")
+
+
+def _held(report: MergeReport) -> str:
+    """One sentence on the outputs: each was held against those of the models, run by themselves."""
+    if report.verdict == "unvalidated":
+        return agreed(report)
+    return f"{agreed(report).removesuffix('.')}: merged, against each model run by itself."
 
 
 def sizes(report: Report, became: str = "became") -> str:
     """How many nodes there were and are."""
     return f"{report.nodes.before} nodes {became} {report.nodes.after}"
+
+
+def estimated(report: Report) -> str:
+    """The gain of all regions together that the profile expects, by size taken for open ones."""
+    before: dict[int, float] = {}
+    after: dict[int, float] = {}
+    for row in (row for region in report.regions for row in region.estimates):
+        before[row.size] = before.get(row.size, 0.0) + row.before_us
+        after[row.size] = after.get(row.size, 0.0) + row.after_us
+    return ", ".join(f"{before[n] / after[n]:.1f}x at size {n}" for n in before if after[n])
 
 
 def speed(rows: Sequence[LatencyRow]) -> tuple[Tone, str]:
@@ -74,7 +114,8 @@ def agreed(report: Report) -> str:
     return f"Outputs were not compared: {report.verdict_reason or 'no reason given'}."
 
 
-def _why_unchanged(report: Report) -> str:
+def why_unchanged(report: Report) -> str:
+    """Why nothing was batched, by the reasons that hold for most nodes."""
     if not report.refusals:
         return "No independent, alike nodes that are worth batching were found."
     counts = Counter[str]()

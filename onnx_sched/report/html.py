@@ -21,6 +21,7 @@ from onnx_sched.report.headline import condition, headline
 from onnx_sched.report.layer_table import layer_rows
 from onnx_sched.report.layout import MAX_LAYERS, MAX_WIRES
 from onnx_sched.report.machine import machine
+from onnx_sched.report.remarks import dispatched, in_full, peaked
 from onnx_sched.report.scene import ASSUMED, Scene
 from onnx_sched.report.text import VERDICTS, folded, percent, size, speed_words
 
@@ -98,9 +99,9 @@ def _tiles(scene: Scene) -> list[dict[str, str]]:
     report = scene.report
     rows = (
         ("Nodes", report.nodes, False, "in the file"),
-        ("Launches", report.dispatches, False, "per run, after ONNX Runtime's own fusions"),
+        ("Launches", report.dispatches, False, f"per run, {in_full(dispatched(report))}"),
         ("Depth", report.depth, False, "parallel layers"),
-        ("Peak memory", report.peak, True, "activations, measured by ONNX Runtime"),
+        ("Peak memory", report.peak, True, f"activations; {in_full(peaked(report))}"),
     )
     return [_tile(*row) for row in rows if row[1].before is not None and row[1].after is not None]
 
@@ -200,7 +201,7 @@ def _batched(groups: Sequence[GroupRow]) -> list[dict[str, Any]]:
             "times": count,
             "size": group.size,
             "op_type": harmless(group.op_type, NAME),
-            "form": group.form,
+            "form": group.manner,
             "names": _names(group.named),
         }
         for count, group in folded(groups)

@@ -16,6 +16,7 @@ from onnx_sched.report.data import Change, LatencyRow, Report
 from onnx_sched.report.harmless import harmless
 from onnx_sched.report.headline import condition, headline
 from onnx_sched.report.machine import machine
+from onnx_sched.report.remarks import dispatched, peaked
 from onnx_sched.report.text import VERDICTS, folded, percent, size, speed_words
 
 ROWS, NAMES, NAME = 40, 3, 80
@@ -86,27 +87,27 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[in
 
 def _numbers(report: Report) -> str:
     rows = [
-        ("nodes", report.nodes, False),
-        ("parallel layers", report.depth, False),
-        ("node launches per run", report.dispatches, False),
-        ("peak activations", report.peak, True),
+        ("nodes", report.nodes, False, ""),
+        ("parallel layers", report.depth, False, ""),
+        ("node launches per run", report.dispatches, False, dispatched(report)),
+        ("peak activations", report.peak, True, peaked(report)),
     ]
     return table(
-        ("", "before", "after", ""),
+        ("", "before", "after", "", ""),
         [_pair(*row) for row in rows if row[1].before is not None and row[1].after is not None],
         (1, 2, 3),
     )
 
 
-def _pair(title: str, change: Change, is_bytes: bool) -> tuple[str, str, str, str]:
+def _pair(title: str, change: Change, is_bytes: bool, remark: str) -> tuple[str, ...]:
     before, after = change.before or 0, change.after or 0
     show = size if is_bytes else str
-    return title, show(before), show(after), percent(before, after)
+    return title, show(before), show(after), percent(before, after), words(remark)
 
 
 def _latency(rows: Sequence[LatencyRow]) -> str:
     return table(
-        ("latency", "before", "after", "speed-up", "95% interval", ""),
+        ("latency", "before", "after", "paired speed-up", "95% interval", ""),
         [
             (
                 code(condition(row)),
@@ -124,7 +125,7 @@ def _latency(rows: Sequence[LatencyRow]) -> str:
 
 def _batched(report: Report) -> str:
     rows = [
-        (str(count), f"{g.size} {code(g.op_type)} -> 1", g.form, _named(g.named))
+        (str(count), f"{g.size} {code(g.op_type)} -> 1", g.manner, _named(g.named))
         for count, g in folded(report.groups)
     ]
     shown = table(("groups", "each", "form", "nodes of the first"), rows, (0,))

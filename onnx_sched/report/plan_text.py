@@ -34,7 +34,7 @@ def render(report: Report, verbose: bool = False) -> RenderableType:
         parts += [Text(), text.numbers(report)]
     if report.latency:
         parts += [Text(), text.latencies(report.latency)]
-    if report.groups:
+    if report.groups or report.verdict == "unvalidated":
         parts += [Text(), text.agreement(report)]
     blocks = alike(report)
     most = len(blocks) if verbose else BLOCKS

@@ -15,7 +15,8 @@ from onnx_sched.plan import Refusal
 from onnx_sched.report.data import Change, GroupRow, LatencyRow, Report
 from onnx_sched.report.fitted import Names
 from onnx_sched.report.harmless import harmless
-from onnx_sched.report.headline import headline, sizes
+from onnx_sched.report.headline import estimated, headline, sizes
+from onnx_sched.report.remarks import dispatched, peaked
 
 WORDS = 400
 """Cells of a sentence or a file's name; what is longer was not written to be read."""
@@ -53,10 +54,20 @@ def render(report: Report, verbose: bool = False) -> RenderableType:
 def top(report: Report, became: str = "became") -> list[RenderableType]:
     """What it is about, who ran it, and the verdict."""
     parts: list[RenderableType] = [Text(head(report), style="bold")]
+    if report.target:
+        parts.append(Text(harmless(aim(report), WORDS)))
     if report.provider_note or report.provider:
-        words = f"provider {report.provider} {note(report.provider_note)}"
+        label = "checked on" if report.target else "provider"
+        words = f"{label} {report.provider} {note(report.provider_note)}"
         parts.append(Text(harmless(words.rstrip(), WORDS), style="dim"))
     return [*parts, verdict(report, became)]
+
+
+def aim(report: Report) -> str:
+    """One line about the device that is not at hand: its profile decides, and estimates the gain."""
+    gain = estimated(report)
+    told = f"; what is batched is estimated {gain}" if gain else ""
+    return f"target {report.target}: by its profile, nothing is raced{told}"
 
 
 def head(report: Report) -> str:
@@ -92,8 +103,8 @@ def numbers(report: Report) -> Table:
     rows = (
         ("nodes", report.nodes, "", ""),
         ("parallel layers", report.depth, "", ""),
-        ("node dispatches per run", report.dispatches, "", "after ORT's own fusions"),
-        ("peak activations", report.peak, "bytes", report.peak_source),
+        ("node dispatches per run", report.dispatches, "", dispatched(report)),
+        ("peak activations", report.peak, "bytes", peaked(report)),
     )
     for name, change, unit, source in rows:
         if change.before is None or change.after is None:
@@ -146,7 +157,7 @@ def latencies(rows: tuple[LatencyRow, ...]) -> Table:
     table.add_column("latency", no_wrap=True)
     for title in ("before", "after"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("speed-up [95% interval]")
+    table.add_column("paired speed-up [95% interval]")
     for row in rows:
         style, word = speed_words(row)
         dims = ", ".join(f"{n}={s}" for n, s in row.dims.items()) or "as declared"
@@ -214,9 +225,11 @@ def in_words(group: GroupRow, times: int) -> str:
 
     >>> in_words(GroupRow("MatMul", 4, 0, "wide", "", ()), 12)
     '12 x 4 MatMul -> 1 (wide)'
+    >>> in_words(GroupRow("LayerNormalization", 4, 0, "conv_t", "", ()), 1)
+    "4 LayerNormalization -> 1 (in conv_t's layout)"
     """
     many = f"{times} x " if times > 1 else ""
-    return f"{many}{group.size} {harmless(group.op_type, 40)} -> 1 ({group.form})"
+    return f"{many}{group.size} {harmless(group.op_type, 40)} -> 1 ({group.manner})"
 
 
 def left_alone(refusals: tuple[Refusal, ...], verbose: bool = False) -> Table:
