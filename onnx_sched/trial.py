@@ -101,7 +101,7 @@ class Trial:
         """
         timed = self.running()
         if not timed:
-            raise RuntimeRefused(self.refused() or "there are no inputs to run it on")
+            raise RuntimeRefused(self.refused())
         if not self.options.dims and self.options.inputs is None:
             timed = timed[:TIMED]
         return tuple(

@@ -13,19 +13,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import parser
 
 import onnx_sched
 from onnx_sched import CompareOptions, Options, option_checks, pipeline
 from onnx_sched.cli import cli
-from onnx_sched.errors import MismatchError, UsageError
+from onnx_sched.errors import UsageError
 from onnx_sched.judge import compare as comparing
-from onnx_sched.judge.agree import Agreement
-from onnx_sched.judge.feeds import fit_feeds
+from onnx_sched.merge import merge
 from onnx_sched.options import FORMS, Choose
 from tests.nets import committed, numbers
-
-SMALL = "near_tapped_lane"
 
 
 class Odd:
@@ -300,87 +296,6 @@ def test_choices_are_the_command_lines() -> None:
         assert Options(choose=word).choose == word
 
 
-# -- errors of the model name arguments, too ---------------------------------------------------------------
-
-UNFIT: list[tuple[dict[str, Any], str]] = [
-    ({"dims": {"bach": 1}}, "dims bach: the model has no such dimension"),
-    ({"shapes": {"x": (3, 31)}}, "shapes x: 3x31 does not fit"),
-    ({"inputs": "gone.npz"}, "inputs gone.npz: no such file"),
-    ({"atol": "tiny"}, "atol tiny: not a tolerance"),
-    ({"atol": math.inf}, "atol inf: not a tolerance"),
-    ({"rtol": ["q:1"]}, "rtol q:1: the model has no output q"),
-    ({"skip_ops": "Matmul"}, "skip_ops Matmul: no such op type"),
-    ({"skip_nodes": ["nobody"]}, "skip_nodes nobody: no such node"),
-    ({"skip_passes": "sum"}, "skip_passes sum: there is no such pass"),
-    ({"provider": "cudo"}, "provider cudo: there is no such execution provider"),
-    ({"target": "cuda-a10"}, "target cuda-a10: no such device profile"),
-    ({"plan": "gone.json"}, "plan gone.json"),
-    ({"plan": "gone.json", "exact": True}, "plan carries out a saved plan as it is, exact would"),
-    ({"inputs": {"x": 1}}, "inputs set 0: x is a scalar, not batchx32"),
-    ({"inputs": {"x0": numbers(2, 32)}}, "inputs set 0: the model has no input x0"),
-    ({"inputs": [FED, {}]}, "inputs set 1: x missing"),
-    ({"inputs": {"x": np.zeros((2, 32))}}, "inputs set 0: x is float64, not float32"),
-    ({"inputs": {"x": numbers(2, 31)}}, "inputs set 0: x is 2x31, not batchx32"),
-    ({"inputs": {"x": [[1.0], []]}}, "inputs set 0: x is no array"),
-    ({"inputs": {"x": [[1e300] * 32]}}, "inputs set 0: x is no array: overflow"),
-    ({"inputs": {"x": None}}, "inputs set 0: x is no array"),
-    ({"inputs": {"x": Odd()}}, "inputs set 0: x is no array"),
-    ({"inputs": {"x": "words"}}, "inputs set 0: x is string, not float32"),
-]
-"""Arguments that are what they may be, but fit not this model."""
-
-
-@pytest.mark.parametrize(("given", "words"), UNFIT, ids=[words for _, words in UNFIT])
-def test_what_does_not_fit_the_model_is_named(given: dict[str, Any], words: str) -> None:
-    """The argument is named, never the flag of the command line; nothing passes unchecked."""
-    asked = {"choose": "always", "provider": "cpu", **given}
-    with pytest.raises(UsageError) as refused:
-        onnx_sched.optimize(committed(SMALL), **asked)
-    assert words in str(refused.value)
-    assert "--" not in str(refused.value) + refused.value.hint
-
-
-def test_lists_become_arrays_of_the_inputs_type() -> None:
-    """Numbers without a type of their own are taken for the input's."""
-    fed = {"x": numbers(2, 32).tolist()}
-    report = onnx_sched.optimize(committed(SMALL), choose="always", inputs=fed).report
-    assert report.verdict in ("bitwise", "within_tolerance")
-
-
-def test_lists_are_never_cut_to_fit() -> None:
-    """Whole numbers become whole numbers of any width; a fraction, or one too large, is refused."""
-    model = parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]> g (uint8[N] x) => (uint8[N] y) { y = Identity(x) }'
-    )
-    (fed,) = fit_feeds([{"x": [1, 255]}], model)
-    assert fed["x"].dtype == np.uint8
-    assert fed["x"].tolist() == [1, 255]
-    assert fit_feeds([{"x": []}], model)[0]["x"].dtype == np.uint8
-    for values in ([1.5], [1.0], [256], [-1], [None], ["1"], [1j]):
-        with pytest.raises(UsageError, match="--inputs set 0: x is "):
-            fit_feeds([{"x": values}], model)
-
-
-def test_hints_name_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What to do is said in Python's words; the kind of error and its exit code stay."""
-    wrong = Agreement("mismatch", (), 4, "y differs")
-    monkeypatch.setattr("onnx_sched.trial.agree.validate", lambda *args, **kwargs: wrong)
-    with pytest.raises(MismatchError) as failed:
-        onnx_sched.optimize(committed(SMALL), choose="always")
-    assert "skip_ops and skip_nodes" in failed.value.hint
-    assert "--" not in failed.value.hint
-
-
-@pytest.mark.parametrize(
-    "text", ["a--dim b", "no--plan.onnx", "dir/--plan x", "--dims x", "--planned", "--skip"]
-)
-def test_only_flags_are_renamed(text: str) -> None:
-    """Names of files and nodes stay as they are."""
-    with pytest.raises(UsageError) as refused, option_checks.in_arguments():
-        raise UsageError(text, text)
-    assert (str(refused.value), refused.value.hint) == (text, text)
-
-
 def test_every_flag_has_an_argument() -> None:
     """The table of flags is that of the command line, as far as `optimize` takes them."""
     found = {opt: name for name, p in flags("optimize").items() for opt in p.opts}
@@ -414,6 +329,13 @@ def test_a_provider_is_a_text() -> None:
     assert onnx_sched.check_provider("nobody").usable is False
     with pytest.raises(UsageError, match="name: 3 is no text"):
         onnx_sched.check_provider(3)  # type: ignore[arg-type]
+
+
+def test_ways_to_join_are_named() -> None:
+    """`merge` takes no unknown word for a stack."""
+    with pytest.raises(UsageError, match=r"^join: 'men' is none of 'outputs', 'mean'") as refused:
+        merge([Path("a.onnx"), Path("b.onnx")], "men")  # type: ignore[arg-type]
+    assert refused.value.hint == "Did you mean 'mean'?"
 
 
 def test_all_names_can_be_found() -> None:

@@ -244,7 +244,7 @@ LINES = {
     "explain lanes": "explain lanes: neither a code nor a file",
     "explain lanes.onnx": "--node NAME",
     "explain lanes.onnx --node a9": "--node a9",
-    "explain lanes.onnx --node a0 --skip-node zz*": "such as 'a0'",
+    "explain lanes.onnx --node a0 --skip-node zz*": "such as 'p0'",
     "compare lanes.onnx": "AFTER",
     "compare lanes.onnx lanes.onnx --fail-on slwer": "did you mean slower?",
     "compare lanes.onnx lanes.onnx --budget nan": "--budget",
@@ -320,7 +320,7 @@ def test_sizes_end_where_no_model_would_run() -> None:
     small = net("(float[N] x) => (float[N] y) { y = Relu(x) }")
     with pytest.raises(UsageError, match=f"input x: {MOST + 1} is more than"):
         make_feeds(small, Binding((("N", MOST + 1),), (("x", (MOST + 1,)),)), 0)
-    with pytest.raises(UsageError, match="--seed -1"):
+    with pytest.raises(UsageError, match="seed: -1 is no whole number of 0 or more"):
         onnx_sched.optimize(model(), choose="always", seed=-1)
 
 

@@ -336,7 +336,7 @@ FLAGS = {
     "pattern that fits nothing": (
         ["--skip-node", "zz*"],
         "--skip-node zz*",
-        "such as 'a0'",
+        "It has 6, such as 'p0'",
     ),
     "pattern that nearly fits": (["--skip-node", "A1*"], "--skip-node A1*", "'a1'"),
     "plan over a model": (

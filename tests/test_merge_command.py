@@ -118,6 +118,7 @@ def test_the_tolerances_that_are_asked_for_hold(tmp_path: Path, members: list[Pa
     out.unlink()
     done = command(members, out, *flags, "--atol", "0", "--rtol", "0")
     assert done.exit_code == 3, done.output
+    assert f"{members[0]} + {members[1]} + {members[2]}, merged: " in done.stderr
     assert "--atol 0" in done.stderr
     assert not out.exists()
 

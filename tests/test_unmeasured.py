@@ -130,13 +130,10 @@ def test_an_original_that_runs_nowhere_is_left(place: Path) -> None:
 
 
 def test_the_reason_of_conditions_is_the_runtimes(tmp_path: Path) -> None:
-    """A trial without a place to race at says why; with no inputs at all, too."""
+    """A trial without a place to race at says why."""
     source, _ = pipeline.take(model(MULL))
     with pytest.raises(RuntimeRefused, match="Mull"):
         Trial(tmp_path, source, Options(), CPU).conditions()
-    source, _ = pipeline.take(model())
-    with pytest.raises(RuntimeRefused, match="no inputs"):
-        Trial(tmp_path, source, Options(inputs=()), CPU).conditions()
 
 
 # -- the runtime does not load it ----------------------------------------------------------------------

@@ -50,6 +50,7 @@ def merge(
     """
     from onnx_sched import merging
     from onnx_sched.errors import MismatchError, UsageError
+    from onnx_sched.files import UNNAMED
     from onnx_sched.report.merge_words import names
     from onnx_sched.targets import check_target
 
@@ -63,7 +64,8 @@ def merge(
         batched = run(merged.model, given)
     except MismatchError as error:
         told = names([str(model) for model in models])
-        raise MismatchError(f"{told}, merged: {error}", error.hint) from error
+        what = str(error).removeprefix(f"{UNNAMED}: ")
+        raise MismatchError(f"{told}, merged: {what}", error.hint) from error
     asked = merging.Asked(models, join, separate_inputs, output)
     result = merging.judged(merged, batched, asked, options(given))
     save(result, output)
