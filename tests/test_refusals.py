@@ -242,7 +242,9 @@ def test_what_was_batched_before_says_so() -> None:
     assert {u.kind for u in batched if u.kind in HEAVY} == {"Linear", "MatMul"}
     levels = [0] * len(analysis.circuit.units)
     found = explain(analysis.circuit, levels, (), lambda unit: True)
-    assert ("S402", "Gemm/MatMul: they are batched nodes already") in {(r.code, r.reason) for r in found}
+    assert ("S402", "Gemm/MatMul: they are batched nodes already") in {
+        (r.code, r.reason) for r in found
+    }
 
 
 def test_one_of_a_kind_needs_no_reason() -> None:
