@@ -156,7 +156,7 @@ TOLD = (
     r"nodes +146 +40 +-73%",
     r"parallel layers +26 +28 +\+8%",
     r"node dispatches per run +98 +28 +-71%",
-    r"peak activations +16\.0 KiB +24\.0 KiB +\+50% +ONNX Runtime profile",
+    r"peak activations +16\.0 KiB +24\.0 KiB +\+50% +16 MiB more are always allowed; ONNX Runtime profile",
     r"batch=1, 1 thread +120\.0 us +80\.0 us +1\.50x \[1\.45, 1\.55\] faster",
     r"batch=32, all threads +200\.0 us +200\.0 us +1\.00x \[0\.97, 1\.03\] not significant",
     r"as declared, 4 threads +100\.0 us +125\.0 us +0\.80x \[0\.78, 0\.82\] SLOWER",

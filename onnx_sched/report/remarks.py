@@ -12,7 +12,8 @@ def dispatched(report: Report) -> str:
     """What is counted as a dispatch; there can be more than nodes in the file, and then it says why.
 
     The runtime adds changes of layout (ReorderInput, ReorderOutput) around convolutions that it runs in
-    blocks, and copies or casts where a node's device or type asks for them; a body counts every time that it runs.
+    blocks, and copies or casts where a node's device or type asks for them; a body counts each time it
+    runs.
     """
     counts = (
         (report.dispatches.before, report.nodes.before),
