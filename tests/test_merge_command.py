@@ -123,8 +123,11 @@ def test_the_tolerances_that_are_asked_for_hold(tmp_path: Path, members: list[Pa
     assert not out.exists()
 
 
-def test_the_text_says_what_became_of_what(tmp_path: Path, members: list[Path]) -> None:
+def test_the_text_says_what_became_of_what(
+    tmp_path: Path, members: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who went in, what was shared, what batching left, what it was compared with; in every form."""
+    monkeypatch.setenv("COLUMNS", "999")  # a long path would be broken
     out = tmp_path / "out.onnx"
     forms = [tmp_path / f"report.{suffix}" for suffix in ("txt", "md", "html")]
     done = command(
@@ -146,8 +149,11 @@ def test_the_text_says_what_became_of_what(tmp_path: Path, members: list[Path]) 
     assert f"q_2 is q of {members[2]}, run by itself: " in " ".join(done.stdout.split())
 
 
-def test_models_with_nothing_to_batch_are_merged_all_the_same(tmp_path: Path) -> None:
+def test_models_with_nothing_to_batch_are_merged_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is no copy of anything: the report does not say that all was left as it is."""
+    monkeypatch.setenv("COLUMNS", "999")  # a long path would be broken
     paths = written(tmp_path, "y = Relu(x)", "y = Sigmoid(x)")
     done = command(paths, tmp_path / "out.onnx")
     assert done.exit_code == 0, done.output

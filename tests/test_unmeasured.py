@@ -222,8 +222,11 @@ def test_a_named_provider_is_told_unchecked(place: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "optimize"])
-def test_a_target_heads_the_report(place: Path, command: str) -> None:
+def test_a_target_heads_the_report(
+    place: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """First whose profile decides and what it expects; only then who compared the outputs."""
+    monkeypatch.setenv("COLUMNS", "200")  # one line
     onnx.save(committed("grouped_mlp"), place / "mlp.onnx")
     output = ["-o", "out.onnx"] if command == "optimize" else []
     words = ("mlp.onnx", *output, "--target", "cuda-a100", "--provider", "cpu")
