@@ -4,15 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from scripts.bench_corpus import Row
+from onnx_sched.judge.measure import Speedup
 
 
-def plot(rows: Sequence[Row], path: Path) -> None:
+class Raced(Protocol):
+    """What is drawn of a model under one condition."""
+
+    @property
+    def model(self) -> str:
+        """Its name."""
+
+    @property
+    def batch(self) -> int | None:
+        """Batch size; None for fixed sizes."""
+
+    @property
+    def threads(self) -> int:
+        """Number of threads."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether it was rewritten."""
+
+    @property
+    def speedup(self) -> Speedup:
+        """Over the original."""
+
+
+def plot(rows: Sequence[Raced], path: Path) -> None:
     """A dot with its interval for every model that changed, a colour for every condition."""
     import matplotlib as mpl
 
