@@ -22,14 +22,14 @@ def wanted(
     Raises:
         UsageError: If a plan cuts a product that the model has not.
     """
-    if replayed is None and not options.assume_finite:
+    asked = tuple(replayed.get("cut", ())) if replayed is not None else ()
+    if not asked and (replayed is not None or not options.assume_finite):
         return ()
     skip = skipper(options, analysis.circuit)
     found = [unit for unit, _ in diagonal.products(analysis.circuit) if not skip(unit)]
     there = tuple(unit.outputs[0] for unit in found)
     if replayed is None:
         return there
-    asked = tuple(replayed.get("cut", ()))
     missing = [name for name in asked if name not in there]
     if missing:
         what = f"cuts the product that makes {missing[0]}, and this model has no such product"

@@ -180,7 +180,8 @@ class _Cutting:
                 return []
             chain.append(maker)
             x = maker.operands[0]
-        if [self._width(p) for p in self.parts[x]] != list(sizes):
+        shape = self._circuit.values.shape(x)
+        if len(self.parts[x]) != len(sizes) or shape is None or shape[-1] != sum(sizes):
             return []
         pieces = list(self.parts[x])
         self.spared |= {o for unit in chain for o in unit.outputs}
@@ -203,13 +204,6 @@ class _Cutting:
             self.emitter.node("Concat", parts, hint, [whole], axis=len(shape) - 1)
             self.spared.add(whole)
             self._flush(place)
-
-    def _width(self, part: str) -> int:
-        """Columns of a block's result."""
-        whole = next(w for w, parts in self.parts.items() if part in parts)
-        last = (self._circuit.values.shape(whole) or (0,))[-1]
-        assert isinstance(last, int)
-        return last // len(self.parts[whole])
 
     def _flush(self, place: int) -> None:
         self.made.setdefault(place, []).extend(self.emitter.nodes)

@@ -65,6 +65,11 @@ class Group:
         """Number of members."""
         return len(self.units)
 
+    def lanes(self, k: int) -> tuple[str, ...] | None:
+        """Operand k of every member; None if it is constant, missing, or one value for all."""
+        found = tuple(o for u in self.units if isinstance(o := u.operands[k], str))
+        return found if len(found) == self.size and len(set(found)) > 1 else None
+
     def bundles(self, output: int) -> tuple[tuple[str, ...], ...]:
         """One output of every member, in lane order, cut into bundles of equal shapes."""
         names = tuple(u.outputs[output] for u in self.units)

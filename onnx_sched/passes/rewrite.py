@@ -23,7 +23,7 @@ from onnx_sched.passes.fold import fold_centres, fold_norms
 from onnx_sched.passes.homes import Bundle, Homes, Piece, View
 from onnx_sched.passes.rule import Batch
 from onnx_sched.passes.rules import rule_for
-from onnx_sched.passes.worklist import Item, Worklist, lanes_of
+from onnx_sched.passes.worklist import Item, Worklist
 from onnx_sched.plan import Group, Plan, Reduction, Refused
 from onnx_sched.relayout import Crop, Step, Transpose, effort, steps
 from onnx_sched.stacking import Layout, at, lane_axis, lead, packed, plain, separate
@@ -111,7 +111,7 @@ class _Rewrite:
             lanes
             for group in self._plan.groups
             for k in range(len(group.units[0].operands))
-            if (lanes := lanes_of(group, k)) is not None
+            if (lanes := group.lanes(k)) is not None
         }
         store = Store(self._circuit, self._emit, self._homes, self._work.wanted, asked)
         made: list[Made] = []

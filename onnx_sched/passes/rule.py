@@ -116,8 +116,7 @@ class Batch:
 
     def lanes(self, k: int) -> Bundle | None:
         """Operand k as a bundle; None if it is constant, missing, or one value for all lanes."""
-        found = [o for o in self.operands(k) if isinstance(o, str)]
-        return tuple(found) if len(found) == self.size and len(set(found)) > 1 else None
+        return self.group.lanes(k)
 
     def single(self, k: int) -> str | None:
         """The one value that all lanes read as operand k, if that is so."""

@@ -36,13 +36,6 @@ class Item:
     needs: set[int] = field(default_factory=set)
 
 
-def lanes_of(group: Group, k: int) -> Bundle | None:
-    """Operand k of a group as a bundle; None if it is no value, or one for all lanes."""
-    operands = [u.operands[k] for u in group.units]
-    names = tuple(o for o in operands if isinstance(o, str))
-    return names if len(names) == group.size and len(set(names)) > 1 else None
-
-
 class Worklist:
     """The items of a rewriting.
 
@@ -151,7 +144,7 @@ class Worklist:
 
     def _need_group(self, group: Group, needed: set[str]) -> None:
         for k, operand in enumerate(group.units[0].operands):
-            lanes = lanes_of(group, k)
+            lanes = group.lanes(k)
             if lanes is not None:
                 for piece in self._homes.pieces(lanes):
                     self._need_piece(piece, needed)
@@ -222,7 +215,7 @@ class Worklist:
         pieces: list[Piece] = []
         if item.group is not None:
             for k, operand in enumerate(item.group.units[0].operands):
-                lanes = lanes_of(item.group, k)
+                lanes = item.group.lanes(k)
                 if lanes is not None:
                     pieces += self._homes.pieces(lanes)
                 elif isinstance(operand, str):
