@@ -109,7 +109,7 @@ def steps(bulk: Bulk, source: Layout, target: Layout) -> tuple[Step, ...] | None
     if source == target:
         return ()
     spare, room = spare_axis(source), spare_axis(target)
-    if spare is not None and room is not None and _as_one(source[spare], target[room]):
+    if spare is not None and room is not None and _as_one(bulk, source[spare], target[room]):
         return steps(_with_spare(bulk, source[spare]), without_spare(source), without_spare(target))
     if spare is not None:
         rest = steps(bulk, without_spare(source), target)
@@ -173,9 +173,11 @@ def _following(pieces: Sequence[Axis], place: Callable[[Axis], int]) -> list[int
     return sorted(range(len(pieces)), key=lambda k: keys[k])
 
 
-def _as_one(axis: Axis, other: Axis) -> bool:
-    """Whether two axes with a spare entry hold the same, so that it need not go and come."""
-    return axis != (SPARE,) and LANE not in axis and set(axis) == set(other)
+def _as_one(bulk: Bulk, axis: Axis, other: Axis) -> bool:
+    """Whether two axes with a spare entry hold the same in the same order: it need not go and come."""
+    if axis == (SPARE,) or LANE in axis or set(axis) != set(other):
+        return False
+    return [a for a in axis if bulk.dim(a) != 1] == [a for a in other if bulk.dim(a) != 1]
 
 
 def _with_spare(bulk: Bulk, axis: Axis) -> Bulk:

@@ -31,6 +31,9 @@ NUDGE = {"float64": 1e-14, "float32": 1e-6, "float16": 1e-3}
 MARGIN = 30.0
 """How many times the effect of the perturbation is forgiven."""
 
+MANY = 16
+"""Perturbations that a model must stand where the result seems wrong: of two, none may meet a tie."""
+
 HOPELESS = 0.05
 """Outputs that move by more than this part of their root mean square prove nothing."""
 
@@ -65,8 +68,8 @@ def run_model(model: ModelProto, feeds: Iterable[Mapping[str, Array]], optimize:
     return [run(open_session(data, "cpu", optimize=optimize), f) for f in feeds]
 
 
-def references(model: ModelProto, seed: int) -> list[Reference]:
-    """Run the original at every size, and with inputs and weights nudged."""
+def references(model: ModelProto, seed: int, nudges: int = 2) -> list[Reference]:
+    """Run the original at every size, and with inputs and weights nudged so many times."""
     feeds = [make_feeds(model, n, s, seed + k) for k, (n, s) in enumerate(SIZES)]
     try:
         outputs = run_model(model, feeds, False)
@@ -75,7 +78,7 @@ def references(model: ModelProto, seed: int) -> list[Reference]:
     references = [Reference(f, o) for f, o in zip(feeds, outputs, strict=True)]
     size = max((NUDGE[d] for d in _float_types(model)), default=0.0)
     moved: list[list[dict[str, Any]]] = []
-    for k in range(2):
+    for k in range(nudges):
         rng = np.random.default_rng([seed, k, 7])
         shaken = _nudged_model(model, rng, size)
         shaken_feeds = [{n: _nudged(a, rng, size) for n, a in f.items()} for f in feeds]

@@ -6,21 +6,17 @@ the model gives, ONNX Runtime's own optimizations left off.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto
 
 from onnx_sched.circuit import LINEAR
 from onnx_sched.levelling import best_groups
 from onnx_sched.levels import foata
-from onnx_sched.passes.empty_batches import exposed
 from onnx_sched.passes.rules import rule_for
 from onnx_sched.plan import Refusal
 from onnx_sched.planner import made
@@ -333,32 +329,3 @@ def test_products_that_an_empty_batch_would_break_are_refused() -> None:
     promised = carried_out(model, nonempty=True)
     assert grouped(promised) == [(LINEAR, 2)]
     assert compare(model, promised.model, {"N": 2, "S": 3}) == 1
-
-
-RUN = """
-import sys, numpy, onnxruntime
-session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
-print([a.shape for a in session.run(None, {"x": numpy.zeros((0, 8), numpy.float32)})])
-"""
-
-
-@pytest.mark.parametrize("between", ["", "b0 = Relu(a0) b1 = Relu(a1) "])
-def test_an_empty_batch_runs_with_all_optimizations(between: str, tmp_path: Path) -> None:
-    """No Transpose of batch axes is left where the runtime takes it into a product: it dies of that."""
-    last = "b" if between else "a"
-    body = f"p0, p1 = Split<axis=1>(x) {between.replace('a', 'p')}"
-    last = "b" if between else "p"
-    body += f"y0 = MatMul({last}0, w0) y1 = MatMul({last}1, w1)"
-    model = build(body, "y0 y1")
-    old = {node.name for node in model.graph.node}
-
-    def is_new(node: NodeProto) -> bool:
-        return node.name not in old
-
-    careful, daring = carried_out(model).model, carried_out(model, nonempty=True).model
-    assert exposed(daring.graph.node, is_new)
-    assert not exposed(careful.graph.node, is_new)
-    path = tmp_path / "model.onnx"
-    path.write_bytes(careful.SerializeToString())
-    ran = subprocess.run([sys.executable, "-c", RUN, str(path)], capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout) == (0, "[(0, 4), (0, 4)]\n")

@@ -200,6 +200,8 @@ def spared_changes(draw: st.DrawFn) -> tuple[Bulk, Layout, Layout]:
         return bulk, draw(spared(a)), draw(spared(b))
     rank = len(bulk.shape)
     known = [columns(rank, True), lead(rank), packed(rank, rank - 1)] if rank else [lead(rank)]
+    if rank > 2:  # other rows first
+        known.append(((), (LANE, rank - 1), (), (*reversed(range(rank - 1)), SPARE)))
     return bulk, draw(st.sampled_from(known)), draw(st.sampled_from(known))
 
 

@@ -18,8 +18,8 @@ from onnx_sched.constants import Const
 from onnx_sched.passes.axes import wrap
 from onnx_sched.passes.boundaries import Store
 from onnx_sched.passes.emit import Emitter
-from onnx_sched.passes.empty_batches import barriers, exposed
 from onnx_sched.passes.fold import fold_centres, fold_norms
+from onnx_sched.passes.fusion_guards import guards
 from onnx_sched.passes.homes import Bundle, Homes, Piece, View
 from onnx_sched.passes.rule import Batch
 from onnx_sched.passes.rules import rule_for
@@ -137,19 +137,19 @@ class _Rewrite:
         return Rewritten(tuple(self._guarded(made)), self._emit.fresh)
 
     def _guarded(self, made: list[Made]) -> list[Made]:
-        """The nodes with what an empty batch needs to stay legal."""
-        shapes = [t.shape for t in self._circuit.values.types.values()]
+        """The nodes with what keeps their Transposes out of products where that goes wrong."""
+        types = self._circuit.values.types
+        shapes = [t.shape for t in types.values()]
         fixed = all(s is not None and all(isinstance(d, int) for d in s) for s in shapes)
-        if self._circuit.nonempty or fixed:
-            return made
-        new = {id(m.proto) for m in made if m.group is not None}
-        found = exposed([m.proto for m in made], lambda node: id(node) in new)
-        split = barriers(found, self._emit)
+        apart = guards(
+            [m.proto for m in made],
+            {id(m.proto) for m in made if m.group is not None},
+            lambda name: name in types and len(types[name].shape or ()) == 1,
+            self._emit,
+            may_be_empty=not (self._circuit.nonempty or fixed),
+        )
         return [
-            replace(m, proto=proto)
-            for m in made
-            for proto in (split.get(m.proto.output[0]) if id(m.proto) in new else None)
-            or (m.proto,)
+            replace(m, proto=proto) for m in made for proto in apart.get(id(m.proto), (m.proto,))
         ]
 
     def _sign(self, item: Item, served: Group | None, node: NodeProto) -> None:
