@@ -8,8 +8,9 @@ written, so that a model of many gigabytes never sits in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,36 @@ SMALL = 1024
 """Up to this many bytes a constant is compared by value, above it by where it comes from."""
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes of a file: where an external tensor's numbers are."""
+
+    path: Path
+    offset: int
+    length: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Const:
-    """A constant tensor: shape, ONNX element type, identity, and a way to its numbers."""
+    """A constant tensor: shape, ONNX element type, identity, and a way to its numbers.
+
+    Attributes:
+        shape: Its sizes.
+        elem_type: ONNX's number of its type.
+        dtype: The same for numpy.
+        key: Equal keys promise equal values.
+        load: Gives the array.
+        span: Where its bytes stand in a file as they are, if they do.
+        parts: The constants that follow each other in its bytes, if it is made of some.
+    """
 
     shape: tuple[int, ...]
     elem_type: int
     dtype: np.dtype[Any]
     key: Hashable
     load: Callable[[], Array]
+    span: Span | None = None
+    parts: tuple[Const, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -53,7 +75,8 @@ class Const:
         target = tuple(shape)
         if target == self.shape:
             return self
-        return self.map(("reshape", target), target, lambda a: a.reshape(target))
+        made = self.map(("reshape", target), target, lambda a: a.reshape(target))
+        return replace(made, span=self.span, parts=self.parts)
 
     def transpose(self, perm: Sequence[int]) -> Const:
         """The axes in another order."""
@@ -98,6 +121,7 @@ def stack(parts: Sequence[Const], axis: int = 0) -> Const:
         parts[0].dtype,
         key,
         lambda: np.stack([p.load() for p in parts], axis),
+        parts=() if axis else tuple(parts),
     )
 
 
@@ -112,4 +136,5 @@ def concat(parts: Sequence[Const], axis: int) -> Const:
         parts[0].dtype,
         key,
         lambda: np.concatenate([p.load() for p in parts], axis),
+        parts=() if axis else tuple(parts),
     )

@@ -35,6 +35,9 @@ ALONE = frozenset(
 
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
 
+LOOKED_AT = 64
+"""Rows that are looked at first; where all of them are zero there is nothing to gain."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -60,6 +63,8 @@ def block_count(weight: Array) -> int:
     rows, columns = weight.shape
     corners = rows and columns and not weight[0, -1] and not weight[-1, 0]
     if not corners or weight[0, columns // 2 :].any():  # nearly every weight is through here
+        return 1
+    if not weight[:: -(-rows // LOOKED_AT)].any():  # full of holes, perhaps larger than memory
         return 1
     filled = weight != 0
     there = filled.any(1)

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnx_sched import sound
-from onnx_sched.constants import SMALL, Array, Const, from_array
+from onnx_sched.constants import SMALL, Array, Const, Span, from_array
 from onnx_sched.errors import ModelError
 from onnx_sched.reading import model_in
 from onnx_sched.tensors import (
@@ -83,15 +83,6 @@ def check(source: Source) -> None:
                 f"{source.name}: tensor {tensor.name!r} does not fit: {fault}",
                 "The model is damaged; export or copy it again.",
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Bytes of a file: where an external tensor's numbers are."""
-
-    path: Path
-    offset: int
-    length: int
 
 
 def locate(source: Source, tensor: TensorProto) -> Span:
@@ -203,7 +194,7 @@ def constant(source: Source, tensor: TensorProto, owner: str | None = None) -> C
 
         # Tensors may share bytes that they read in their own ways.
         key = ("file", str(span.path), span.offset, kind, shape)
-        return Const(shape, kind, dtype, key, mapped)
+        return Const(shape, kind, dtype, key, mapped, span)
     if tensor_bytes(tensor) <= SMALL:
         return from_array(numpy_helper.to_array(tensor), kind)
     held = ("held", tensor.name if owner is None else owner)

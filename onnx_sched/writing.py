@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import shutil
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from onnx_sched.constants import Const
+from onnx_sched.constants import Const, Span
 from onnx_sched.errors import ModelError, UsageError
-from onnx_sched.files import Source, Span, data_files, locate
+from onnx_sched.files import Source, data_files, locate
 from onnx_sched.reading import model_in
 from onnx_sched.targets import replacing_all
 from onnx_sched.tensors import every_tensor, external_tensors, fill, tensor_bytes
@@ -127,22 +129,41 @@ class DataFile:
     def add_span(self, tensor: TensorProto, span: Span) -> None:
         """Copy an external tensor's bytes."""
         self._point(tensor, span.length)
-        left = span.length
-        with span.path.open("rb") as original:
-            original.seek(span.offset)
-            while left:
-                chunk = original.read(min(left, CHUNK))
-                if not chunk:
-                    raise ModelError(f"{span.path} ended while it was read")
-                self._put(memoryview(chunk))
-                left -= len(chunk)
+        self._copy(span)
 
     def add_const(self, tensor: TensorProto, const: Const) -> None:
-        """Compute a new weight and write it."""
+        """Compute a new weight and write it; what stands in files is copied, part by part."""
         self._point(tensor, const.nbytes)
+        self._put_const(const)
+
+    def _put_const(self, const: Const) -> None:
+        for part in const.parts:
+            self._put_const(part)
+        if const.parts:
+            return
+        if const.span is not None:
+            self._copy(const.span)
+            return
         array = np.ascontiguousarray(const.load())
         array = array.astype(array.dtype.newbyteorder("<"), copy=False)
         self._put(array.reshape(-1).view(np.uint8).data)  # without a second copy
+
+    def _copy(self, span: Span) -> None:
+        """Copy bytes of a file; its holes become holes without being read."""
+        end = span.offset + span.length
+        with span.path.open("rb", buffering=0) as original:
+            at = span.offset
+            while at < end:
+                data, hole = _extent(original, at, end)
+                self._file.seek(data - at, os.SEEK_CUR)
+                at = original.seek(data)
+                while at < hole:
+                    chunk = original.read(min(hole - at, CHUNK))
+                    if not chunk:
+                        raise ModelError(f"{span.path} ended while it was read")
+                    self._put(memoryview(chunk))
+                    at += len(chunk)
+        self._file.truncate()
 
     def add_raw(self, tensor: TensorProto) -> None:
         """Move a tensor's numbers out of the model."""
@@ -160,6 +181,23 @@ class DataFile:
             else:
                 self._file.write(part)
         self._file.truncate()
+
+
+def _extent(file: FileIO, at: int, end: int) -> tuple[int, int]:
+    """Where the next data of a file begins and stops, no further than `end`.
+
+    Systems that do not tell holes from data have data only.
+    """
+    if not hasattr(os, "SEEK_DATA"):
+        return at, end
+    try:
+        data = os.lseek(file.fileno(), at, os.SEEK_DATA)
+        hole = os.lseek(file.fileno(), data, os.SEEK_HOLE)
+    except OSError as error:
+        # No more data before the end of the file, if it has one this far; or it cannot say.
+        nothing = error.errno == errno.ENXIO and os.fstat(file.fileno()).st_size >= end
+        return (end, end) if nothing else (at, end)
+    return min(data, end), min(hole, end)
 
 
 def write(

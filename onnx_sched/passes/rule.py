@@ -282,6 +282,8 @@ def laid_const(parts: list[Const], layout: Layout, bulk: Bulk) -> Const | None:
     laid = lay(np.broadcast_to(np.zeros((), np.bool_), whole.shape), layout, bulk)
     if laid is None:
         return None
+    if spare_axis(layout) is None and bulk.core(layout) == bulk.core(lead(rank)):
+        return whole.reshape(laid.shape)  # the same bytes in the same order
 
     def change(array: Array) -> Array:
         result = lay(array, layout, bulk)
