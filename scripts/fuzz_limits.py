@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from onnx_sched.judge.runtime import RuntimeRefused, open_session, run
 from tests.random_models import make_feeds
@@ -69,7 +70,11 @@ def run_model(model: ModelProto, feeds: Iterable[Mapping[str, Array]], optimize:
 
 
 def references(model: ModelProto, seed: int, nudges: int = 2) -> list[Reference]:
-    """Run the original at every size, and with inputs and weights nudged so many times."""
+    """Run the original at every size, and with inputs and weights nudged so many times.
+
+    With many nudges, half floats must not overflow either: ONNX Runtime computes them in single
+    precision where it can, and a result that it splits elsewhere does not.
+    """
     feeds = [make_feeds(model, n, s, seed + k) for k, (n, s) in enumerate(SIZES)]
     try:
         outputs = run_model(model, feeds, False)
@@ -86,6 +91,8 @@ def references(model: ModelProto, seed: int, nudges: int = 2) -> list[Reference]
             moved.append(run_model(shaken, shaken_feeds, False))
         except RuntimeRefused:
             raise Skip("the original breaks when its weights move a little") from None
+    if nudges == MANY and any(_overflows(model, f) for f in feeds):
+        raise Skip("half floats overflow in the original")
     for k, reference in enumerate(references):
         for name, array in reference.outputs.items():
             reference.limits[name] = _limit(array, [m[k][name] for m in moved])
@@ -122,6 +129,21 @@ def _nudged_model(model: ModelProto, rng: np.random.Generator, size: float) -> M
             array = numpy_helper.to_array(tensor)
             tensor.CopyFrom(numpy_helper.from_array(_nudged(array, rng, size), tensor.name))
     return copy
+
+
+def _overflows(model: ModelProto, feeds: Mapping[str, Array]) -> bool:
+    """Whether ONNX's reference, which rounds every half float, meets one that is not finite."""
+    if "float16" not in _float_types(model):
+        return False
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for opset in copy.opset_import:
+        opset.domain = opset.domain.removeprefix("ai.onnx")  # which it does not know by this name
+    try:
+        outputs = ReferenceEvaluator(copy).run(None, dict(feeds))
+    except Exception:  # it lacks ops, and says so in many ways: then nothing is known
+        return False
+    return any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in map(np.asarray, outputs))
 
 
 def _limit(array: Array, moved: Sequence[Array]) -> Array | None:

@@ -1,9 +1,9 @@
 """Keep ONNX Runtime from taking a Transpose into a product where that goes wrong.
 
 It pushes a Transpose down to the product that reads it, through whatever lies between, and takes it into
-the product.  The fused MatMul divides by zero where that Transpose moves a batch axis and the batch is
-empty, and it computes something else where the right operand is a vector.  A Gemm takes it from others
-that add it.
+the product.  Where the batch is empty, the fused MatMul divides by zero if that Transpose moves a batch
+axis, and refuses a matrix as right operand.  It computes something else where the right operand is a
+vector.  A Gemm takes the Transpose from others that add what it makes.
 
     Transpose -> ... -> MatMul            ==>   Transpose -> Reshape(0, 0, ...) -> ... -> MatMul
     Transpose -> ... -> MatMul by vector  ==>   Transpose -> Unsqueeze -> Squeeze -> ... -> MatMul
@@ -28,16 +28,19 @@ BARRIERS = frozenset(
 
 PRODUCTS = frozenset({"MatMul", "FusedMatMul"})
 
+Ranks = Callable[[str], int | None]
+"""Says how many axes a value has; None if that is not known."""
+
 
 def read_by_products(nodes: Iterable[NodeProto]) -> list[str]:
     """What the products among some nodes read."""
     return [name for node in nodes if node.op_type in PRODUCTS for name in node.input]
 
 
-def read_with_vectors(nodes: Iterable[NodeProto], is_vector: Callable[[str], bool]) -> list[str]:
-    """What the products among some nodes multiply by a vector."""
+def read_with(rank: int, nodes: Iterable[NodeProto], ranks: Ranks) -> list[str]:
+    """What the products among some nodes multiply by something of so many axes."""
     products = [node for node in nodes if node.op_type in PRODUCTS]
-    return [node.input[0] for node in products if is_vector(node.input[1])]
+    return [node.input[0] for node in products if ranks(node.input[1]) == rank]
 
 
 def read_and_added(nodes: Iterable[NodeProto]) -> list[str]:
@@ -70,55 +73,112 @@ def exposed(nodes: Sequence[NodeProto], readers: Iterable[str]) -> list[NodeProt
     return found
 
 
+def perm_of(transpose: NodeProto) -> list[int]:
+    """The order of axes that a Transpose asks for; empty if it turns all of them round."""
+    return [p for a in transpose.attribute if a.name == "perm" for p in a.ints]
+
+
 def moves_batch(transpose: NodeProto) -> bool:
     """Whether a Transpose does more than to swap the last two axes."""
-    perm = [p for a in transpose.attribute if a.name == "perm" for p in a.ints]
+    perm = perm_of(transpose)
     return perm[:-2] != list(range(len(perm) - 2))
 
 
 def guards(
     nodes: Sequence[NodeProto],
     new: set[int],
-    is_vector: Callable[[str], bool],
+    ranks: Ranks,
     emit: Emitter,
     *,
     may_be_empty: bool,
 ) -> dict[int, list[NodeProto]]:
-    """What stands in the place of some new Transposes, by their identities.
+    """What stands in the place of some new nodes, by their identities.
+
+    A new Transpose is kept from all products; one of the original only from new products, for what the
+    original does with it is its own risk.
 
     Args:
         nodes: The new graph.
-        new: Identities of the nodes that the original does not have; its own are its own risk.
-        is_vector: Whether a value has one axis.
+        new: Identities of the nodes that the original does not have.
+        ranks: Numbers of axes.
         emit: Makes the nodes.
         may_be_empty: Whether some size may be zero.
     """
-    found = {}
-    if may_be_empty:
-        for transpose in filter(moves_batch, exposed(nodes, read_by_products(nodes))):
-            found[id(transpose)] = (transpose, False)
-    wrong = [*read_with_vectors(nodes, is_vector), *read_and_added(nodes)]
-    for transpose in exposed(nodes, wrong):
-        found[id(transpose)] = (transpose, True)
-    return {k: _guarded(t, emit, always) for k, (t, always) in found.items() if k in new}
+    wrong = [*read_with(1, nodes, ranks), *read_and_added(nodes)]
+    always = {id(t): t for t in exposed(nodes, wrong)}
+    empty = {id(t): t for t in _broken_by_nothing(nodes, ranks)} if may_be_empty else {}
+    made = {k: _kept_by_reshape(t, emit) for k, t in empty.items() if k in new}
+    made |= {k: _kept(t, emit) for k, t in always.items() if k in new}
+    moved = reached(nodes, [t.output[0] for k, t in empty.items() if k not in new])
+    for node in nodes:
+        if id(node) in new and node.op_type in PRODUCTS and not moved.isdisjoint(node.input):
+            made[id(node)] = _fenced(node, moved, emit)
+    return made
 
 
-def _guarded(transpose: NodeProto, emit: Emitter, always: bool) -> list[NodeProto]:
-    """A Transpose, and behind it what keeps it there: `always`, or where sizes are not known."""
-    out = transpose.output[0]
+def _broken_by_nothing(nodes: Sequence[NodeProto], ranks: Ranks) -> list[NodeProto]:
+    """The Transposes that must not come into a product whose batch is empty."""
+    moving = [t for t in exposed(nodes, read_by_products(nodes)) if moves_batch(t)]
+    by_matrices = exposed(nodes, read_with(2, nodes, ranks))
+    return moving + [t for t in by_matrices if len(perm_of(t)) > 2]
+
+
+def reached(nodes: Sequence[NodeProto], names: Iterable[str]) -> set[str]:
+    """Some values, and those to which there is a way from them without a barrier in between."""
+    found = set(names)
+    for node in nodes if found else ():
+        if node.op_type not in BARRIERS and not found.isdisjoint(node.input):
+            found.update(node.output)
+    return found
+
+
+def _kept(transpose: NodeProto, emit: Emitter) -> list[NodeProto]:
+    """A Transpose, and what keeps it there whatever the sizes."""
+    moved, hint = _under_another_name(transpose, emit), f"{transpose.name}_apart"
+    views = _apart(moved.output[0], emit, hint, transpose.output[0])
+    return [moved, *_signed(views, transpose)]
+
+
+def _kept_by_reshape(transpose: NodeProto, emit: Emitter) -> list[NodeProto]:
+    """A Transpose, and one node that keeps it there where sizes are not known."""
+    out, hint = transpose.output[0], f"{transpose.name}_apart"
+    moved = _under_another_name(transpose, emit)
+    same = emit.ints([0] * len(perm_of(transpose)), f"{out}_same")
+    emit.node("Reshape", [moved.output[0], same], hint, [out])
+    return [moved, *_signed([emit.nodes.pop()], transpose)]
+
+
+def _fenced(product: NodeProto, moved: set[str], emit: Emitter) -> list[NodeProto]:
+    """A product, and before it what keeps Transposes away."""
+    fenced, before = NodeProto(), []
+    fenced.CopyFrom(product)
+    for k, name in enumerate(product.input):
+        if name in moved:
+            hint = f"{product.name}_apart"
+            fenced.input[k] = emit.name(f"{hint}_in")
+            before += _apart(name, emit, hint, fenced.input[k])
+    return [*_signed(before, product), fenced]
+
+
+def _under_another_name(transpose: NodeProto, emit: Emitter) -> NodeProto:
+    """A Transpose that leaves its name to what comes behind it."""
     moved = NodeProto()
     moved.CopyFrom(transpose)
-    moved.output[0] = emit.name(f"{out}_moved")
-    begin, hint = len(emit.nodes), f"{transpose.name}_apart"
-    if always:
-        apart = emit.with_axes("Unsqueeze", moved.output[0], (0,), hint, 13)
-        emit.with_axes("Squeeze", apart, (0,), hint, 13, [out])
-    else:
-        rank = sum(len(a.ints) for a in transpose.attribute if a.name == "perm")
-        same = emit.ints([0] * rank, f"{out}_same")
-        emit.node("Reshape", [moved.output[0], same], hint, [out])
+    moved.output[0] = emit.name(f"{transpose.output[0]}_moved")
+    return moved
+
+
+def _apart(name: str, emit: Emitter, hint: str, out: str) -> list[NodeProto]:
+    """An axis comes and goes."""
+    begin = len(emit.nodes)
+    emit.with_axes("Squeeze", emit.with_axes("Unsqueeze", name, (0,), hint, 13), (0,), hint, 13, [out])
     views = emit.nodes[begin:]
     del emit.nodes[begin:]
+    return views
+
+
+def _signed(views: list[NodeProto], like: NodeProto) -> list[NodeProto]:
+    """The nodes with the notes of the one that they serve."""
     for view in views:
-        view.metadata_props.extend(transpose.metadata_props)
-    return [moved, *views]
+        view.metadata_props.extend(like.metadata_props)
+    return views

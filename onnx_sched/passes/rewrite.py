@@ -138,19 +138,25 @@ class _Rewrite:
 
     def _guarded(self, made: list[Made]) -> list[Made]:
         """The nodes with what keeps their Transposes out of products where that goes wrong."""
-        types = self._circuit.values.types
-        shapes = [t.shape for t in types.values()]
+        shapes = [t.shape for t in self._circuit.values.types.values()]
         fixed = all(s is not None and all(isinstance(d, int) for d in s) for s in shapes)
         apart = guards(
             [m.proto for m in made],
             {id(m.proto) for m in made if m.group is not None},
-            lambda name: name in types and len(types[name].shape or ()) == 1,
+            self._rank,
             self._emit,
             may_be_empty=not (self._circuit.nonempty or fixed),
         )
         return [
             replace(m, proto=proto) for m in made for proto in apart.get(id(m.proto), (m.proto,))
         ]
+
+    def _rank(self, name: str) -> int | None:
+        """The number of axes of a value of the original or of a new weight, if it is known."""
+        if name in self._emit.fresh:
+            return self._emit.fresh[name].rank
+        known = self._circuit.values.types.get(name)
+        return known.rank if known is not None else None
 
     def _sign(self, item: Item, served: Group | None, node: NodeProto) -> None:
         """Note on a new node what it stands for: an optimised model tells where it comes from."""

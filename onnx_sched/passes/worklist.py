@@ -154,7 +154,7 @@ class Worklist:
     def _need_piece(self, piece: Piece, needed: set[str]) -> None:
         if piece.home is None:
             needed.update(piece.lanes)
-        elif piece.home in self._homes.views and piece.lanes[0] not in self._homes.made:
+        elif piece.home in self._homes.views:
             needed.add(self._homes.views[piece.home].source)
 
     def _closing(self, k: int) -> list[Piece] | None:

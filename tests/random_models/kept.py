@@ -151,6 +151,12 @@ TEXTS = {
         p = AveragePool<ceil_mode=1, kernel_shape=[1], strides=[2]>(x)  c = Concat<axis=-1>(x, p)
         a = Gather<axis=2>(z, one)  b = Gather<axis=2>(c, one)  d = MatMul(a, w)  e = MatMul(b, v)
         y = Add(d, e) }""",
+    "parts of one Split, turned round": """o0 = [0]; o3 = [3]; o6 = [6]; o9 = [9]; ax = [1]; w v = (3,1)
+        (float[N,12] x) => (float[N,1] y, float[N,1] z, float[N,3] o) {
+        p = Slice(x, o0, o3, ax)  q = Slice(x, o3, o6, ax)  r = Slice(x, o6, o9, ax)
+        a, b, c = Split<axis=1>(p)  d, e, f = Split<axis=1>(q)  g, h, i = Split<axis=1>(r)
+        k = Concat<axis=1>(c, b, a)  l = Concat<axis=1>(f, e, d)  o = Concat<axis=-1>(i, h, g)
+        y = MatMul(k, w)  z = MatMul(l, v) }""",
 }
 """Models by what was wrong."""
 

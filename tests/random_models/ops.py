@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.random_models.builder import FLOATS, Array, Dim, Dims, Draft, Value, elem, known
+from tests.random_models.builder import FLOATS, Array, Dim, Dims, Draft, Value, elem, known, need
 
 
 class Build(Draft):
@@ -86,6 +86,7 @@ class Build(Draft):
 
     def turn(self, x: Value, perm: Sequence[int]) -> Value:
         """Transpose."""
+        need(len(perm) == x.rank)
         attrs = {"perm": list(perm)}
         if list(perm) == list(range(x.rank))[::-1] and self.flip(0.5):
             attrs = {}
@@ -100,6 +101,7 @@ class Build(Draft):
 
     def join(self, parts: Sequence[Value], axis: int) -> Value:
         """Concat."""
+        need(all(axis < p.rank for p in parts))
         sizes = [p.shape[axis] for p in parts]
         total: Dim = sum(s for s in sizes if isinstance(s, int))
         if any(isinstance(s, str) for s in sizes):
