@@ -8,12 +8,10 @@ and Inf as well, one in four an empty batch.
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,9 +35,11 @@ from scripts.fuzz_limits import (
     Reference,
     Skip,
     differs,
+    huge,
     line,
     references,
     run_model,
+    where,
     wider,
 )
 from tests.random_models import BATCH_NAMES, REGRESSIONS, make_feeds, random_model
@@ -175,14 +175,6 @@ def _choices(
     return [drawn] if drawn else []
 
 
-def where(error: Exception) -> str:
-    """An exception and the place in the optimizer where it came up."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "onnx_sched" in f.filename] or frames
-    at = f"{Path(own[-1].filename).name}:{own[-1].lineno} {own[-1].name}"
-    return " ".join(f"{type(error).__name__} at {at}: {error}".split())[:200]
-
-
 def _is_sound(model: ModelProto) -> bool:
     """Whether onnx's full check accepts the original; it refuses files that are not in order."""
     try:
@@ -291,6 +283,8 @@ def _check_wild(
         if reference.limits[name] is None or a.dtype.kind != "f":
             continue
         b = both[1][name]
+        if a.shape == b.shape and huge(a).any():
+            continue  # NaN makes some pools give the lowest number: on the brink, order decides
         if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
             raise Wrong(f"output {name!r} with NaN and Inf fed: not finite in other places")
 

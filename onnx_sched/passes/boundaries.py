@@ -160,15 +160,15 @@ class Store:
         return [b for b in self._asked if b != home and b[0] in members]
 
     def tiles(self, home: Bundle) -> list[tuple[int, int]]:
-        """The ranges of a bundle that groups ask for, if they cover it side by side; else all of it."""
-        starts = {
-            b[0]: b for b in self._asked_parts(home) if b == home[home.index(b[0]) :][: len(b)]
-        }
+        """The ranges of a bundle that groups ask for, if nobody asks for anything else; else all of it."""
+        parts = self._asked_parts(home)
+        starts = {p[0]: p for p in parts if p == home[home.index(p[0]) :][: len(p)]}
         found, k = [], 0
         while k < len(home) and home[k] in starts:
             found.append((k, k + len(starts[home[k]])))
             k = found[-1][1]
-        return found if k == len(home) else [(0, len(home))]
+        tiled = k == len(home) and {home[a:b] for a, b in found} == set(parts)
+        return found if tiled and self._wanted.isdisjoint(home) else [(0, len(home))]
 
     def _split_all(self, home: Bundle, length: int, layout: Layout) -> bool:
         """Cut a bundle into all its equal parts with one Split, if most of them are asked for."""

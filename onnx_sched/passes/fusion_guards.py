@@ -2,8 +2,9 @@
 
 It pushes a Transpose down to the product that reads it, through whatever lies between, and takes it into
 the product.  Where the batch is empty, the fused MatMul divides by zero if that Transpose moves a batch
-axis, and refuses a matrix as right operand.  It computes something else where the right operand is a
-vector.  A Gemm takes the Transpose from others that add what it makes.
+axis, and refuses a matrix as right operand.  With half floats and a matrix a moved batch axis kills it in
+any case.  It computes something else where the right operand is a vector.  A Gemm takes the Transpose from
+others that add what it makes.
 
     Transpose -> ... -> MatMul            ==>   Transpose -> Reshape(0, 0, ...) -> ... -> MatMul
     Transpose -> ... -> MatMul by vector  ==>   Transpose -> Unsqueeze -> Squeeze -> ... -> MatMul
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto
 
 from onnx_sched.passes.emit import Emitter
 
@@ -28,8 +29,8 @@ BARRIERS = frozenset(
 
 PRODUCTS = frozenset({"MatMul", "FusedMatMul"})
 
-Ranks = Callable[[str], int | None]
-"""Says how many axes a value has; None if that is not known."""
+Types = Callable[[str], tuple[int | None, int]]
+"""Says how many axes a value has, None if that is not known, and its element type."""
 
 
 def read_by_products(nodes: Iterable[NodeProto]) -> list[str]:
@@ -37,10 +38,17 @@ def read_by_products(nodes: Iterable[NodeProto]) -> list[str]:
     return [name for node in nodes if node.op_type in PRODUCTS for name in node.input]
 
 
-def read_with(rank: int, nodes: Iterable[NodeProto], ranks: Ranks) -> list[str]:
-    """What the products among some nodes multiply by something of so many axes."""
-    products = [node for node in nodes if node.op_type in PRODUCTS]
-    return [node.input[0] for node in products if ranks(node.input[1]) == rank]
+def read_with(
+    rank: int, nodes: Iterable[NodeProto], types: Types, kind: int | None = None
+) -> list[str]:
+    """What the products among some nodes multiply by something of so many axes (and a type)."""
+    found = []
+    for node in nodes:
+        if node.op_type in PRODUCTS:
+            axes, elem_type = types(node.input[1])
+            if axes == rank and kind in (None, elem_type):
+                found.append(node.input[0])
+    return found
 
 
 def read_and_added(nodes: Iterable[NodeProto]) -> list[str]:
@@ -87,7 +95,7 @@ def moves_batch(transpose: NodeProto) -> bool:
 def guards(
     nodes: Sequence[NodeProto],
     new: set[int],
-    ranks: Ranks,
+    types: Types,
     emit: Emitter,
     *,
     may_be_empty: bool,
@@ -100,26 +108,29 @@ def guards(
     Args:
         nodes: The new graph.
         new: Identities of the nodes that the original does not have.
-        ranks: Numbers of axes.
+        types: Numbers of axes and element types.
         emit: Makes the nodes.
         may_be_empty: Whether some size may be zero.
     """
-    wrong = [*read_with(1, nodes, ranks), *read_and_added(nodes)]
+    wrong = [*read_with(1, nodes, types), *read_and_added(nodes)]
     always = {id(t): t for t in exposed(nodes, wrong)}
-    empty = {id(t): t for t in _broken_by_nothing(nodes, ranks)} if may_be_empty else {}
+    deadly = exposed(nodes, read_with(2, nodes, types, TensorProto.FLOAT16))
+    always |= {id(t): t for t in deadly if moves_batch(t)}
+    empty = {id(t): t for t in _broken_by_nothing(nodes, types)} if may_be_empty else {}
     made = {k: _kept_by_reshape(t, emit) for k, t in empty.items() if k in new}
     made |= {k: _kept(t, emit) for k, t in always.items() if k in new}
-    moved = reached(nodes, [t.output[0] for k, t in empty.items() if k not in new])
+    own = {k: t for k, t in (always | empty).items() if k not in new}
+    moved = reached(nodes, [t.output[0] for t in own.values()])
     for node in nodes:
         if id(node) in new and node.op_type in PRODUCTS and not moved.isdisjoint(node.input):
             made[id(node)] = _fenced(node, moved, emit)
     return made
 
 
-def _broken_by_nothing(nodes: Sequence[NodeProto], ranks: Ranks) -> list[NodeProto]:
+def _broken_by_nothing(nodes: Sequence[NodeProto], types: Types) -> list[NodeProto]:
     """The Transposes that must not come into a product whose batch is empty."""
     moving = [t for t in exposed(nodes, read_by_products(nodes)) if moves_batch(t)]
-    by_matrices = exposed(nodes, read_with(2, nodes, ranks))
+    by_matrices = exposed(nodes, read_with(2, nodes, types))
     return moving + [t for t in by_matrices if len(perm_of(t)) > 2]
 
 

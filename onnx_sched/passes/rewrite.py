@@ -143,7 +143,7 @@ class _Rewrite:
         apart = guards(
             [m.proto for m in made],
             {id(m.proto) for m in made if m.group is not None},
-            self._rank,
+            self._type,
             self._emit,
             may_be_empty=not (self._circuit.nonempty or fixed),
         )
@@ -151,12 +151,12 @@ class _Rewrite:
             replace(m, proto=proto) for m in made for proto in apart.get(id(m.proto), (m.proto,))
         ]
 
-    def _rank(self, name: str) -> int | None:
-        """The number of axes of a value of the original or of a new weight, if it is known."""
+    def _type(self, name: str) -> tuple[int | None, int]:
+        """Number of axes, if known, and element type of a value of the original or of a new weight."""
         if name in self._emit.fresh:
-            return self._emit.fresh[name].rank
+            return self._emit.fresh[name].rank, self._emit.fresh[name].elem_type
         known = self._circuit.values.types.get(name)
-        return known.rank if known is not None else None
+        return (known.rank, known.elem_type) if known is not None else (None, 0)
 
     def _sign(self, item: Item, served: Group | None, node: NodeProto) -> None:
         """Note on a new node what it stands for: an optimised model tells where it comes from."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -282,7 +283,8 @@ def laid_const(parts: list[Const], layout: Layout, bulk: Bulk) -> Const | None:
     laid = lay(np.broadcast_to(np.zeros((), np.bool_), whole.shape), layout, bulk)
     if laid is None:
         return None
-    if spare_axis(layout) is None and bulk.core(layout) == bulk.core(lead(rank)):
+    alike = spare_axis(layout) is None and bulk.core(layout) == bulk.core(lead(rank))
+    if alike and prod(laid.shape) == prod(whole.shape):
         return whole.reshape(laid.shape)  # the same bytes in the same order
 
     def change(array: Array) -> Array:

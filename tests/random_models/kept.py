@@ -151,6 +151,11 @@ TEXTS = {
         p = AveragePool<ceil_mode=1, kernel_shape=[1], strides=[2]>(x)  c = Concat<axis=-1>(x, p)
         a = Gather<axis=2>(z, one)  b = Gather<axis=2>(c, one)  d = MatMul(a, w)  e = MatMul(b, v)
         y = Add(d, e) }""",
+    "parts that overlap of products cut into parts": """w v u t = (4,4)
+        (float[N,4] x) => (float[N,4] y, float[N,4] z, float[N,4] o) {
+        a = MatMul(x, w)  b = MatMul(x, v)  c = MatMul(x, u)  d = MatMul(x, t)
+        e = Relu(a)  f = Relu(b)  g = Tanh(c)  h = Tanh(d)  i = Neg(b)  j = Neg(c)
+        y = Add(e, f)  z = Add(g, h)  o = Sub(i, j) }""",
     "parts of one Split, turned round": """o0 = [0]; o3 = [3]; o6 = [6]; o9 = [9]; ax = [1]; w v = (3,1)
         (float[N,12] x) => (float[N,1] y, float[N,1] z, float[N,3] o) {
         p = Slice(x, o0, o3, ax)  q = Slice(x, o3, o6, ax)  r = Slice(x, o6, o9, ax)
