@@ -199,3 +199,10 @@ def test_captured_output_ends_with_an_exception(capfd: pytest.CaptureFixture[str
     print("outside")
     assert said.text == "inside\n"
     assert capfd.readouterr().out == "outside\n"
+
+
+@pytest.mark.parametrize("threads", [2, None])
+def test_threads_of_one_session_do_not_spin_into_the_run_of_another(threads: int | None) -> None:
+    """Sessions are raced in turn: the threads of the one that rests must leave the cores."""
+    options = open_session(RELU, "cpu", threads=threads).get_session_options()
+    assert options.get_session_config_entry("session.force_spinning_stop") == "1"
