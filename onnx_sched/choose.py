@@ -30,7 +30,13 @@ ROUNDS = 20
 """Samples of every runner that are taken at a time."""
 
 MOST_ROUNDS = 160
-"""Samples after which a close race is over; who is not safe by then has lost."""
+"""Samples after which a close race is over, if they took long; who is not safe by then has lost."""
+
+PATIENCE = 2.0
+"""Seconds from the start in which a close race may take more of them."""
+
+PATIENT_ROUNDS = 1000
+"""Samples after which any race is over."""
 
 CANDIDATES = 6
 """How many variants of a region are raced at least."""
@@ -174,7 +180,7 @@ class Chooser:
             best = max(good, key=lambda k: saved(results[k], results.values()))
             return best, tuple(results[best])
         tried = [k for k in results if results[k]]
-        best = max(tried, key=lambda k: gain(results[k]), default=-1)
+        best = max(tried, key=lambda k: (len(results[k]), gain(results[k])), default=-1)
         return -1, tuple(results[best]) if best >= 0 else ()
 
     def _heat(
@@ -201,21 +207,33 @@ class Chooser:
             lanes[k] = (originals[fingerprint(old)], len(runners) - 1)
         if not lanes:
             return {}
-        race = Race(runners)
-        while True:
-            race.run(ROUNDS)
-            speedups = {k: race.speedup(*pair) for k, pair in lanes.items()}
-            pairs = min(s.pairs for s in speedups.values())
-            if all(map(settled, speedups.values())) or pairs >= MOST_ROUNDS:
-                return speedups
-            if time.monotonic() > self.deadline:
-                return speedups
+        return close_race(runners, lanes, self.deadline)
 
     def _runner(self, part: Excerpt, seen: Feeds, condition: Condition) -> Runner:
         feeds = {name: seen[name] for name in part.inputs}
         return runner(
             part.model.SerializeToString(), feeds, self.provider, condition.threads or None
         )
+
+
+def close_race(
+    runners: Sequence[Runner], lanes: Mapping[int, tuple[int, int]], deadline: float
+) -> dict[int, Speedup]:
+    """Race runners until more samples would hardly change a verdict, or it has taken long enough.
+
+    Args:
+        runners: Who takes part.
+        lanes: Who is to be compared with whom, by any key.
+        deadline: Time (of `time.monotonic`) after which it is over in any case.
+    """
+    race, begin, pairs = Race(runners), time.monotonic(), 0
+    while True:
+        race.run(max(ROUNDS, pairs // 2))
+        speedups = {k: race.speedup(*pair) for k, pair in lanes.items()}
+        now, pairs = time.monotonic(), min(s.pairs for s in speedups.values())
+        enough = pairs >= (MOST_ROUNDS if now - begin > PATIENCE else PATIENT_ROUNDS)
+        if all(map(settled, speedups.values())) or enough or now > deadline:
+            return speedups
 
 
 def gain(speedups: Sequence[Speedup]) -> float:
@@ -244,14 +262,25 @@ def settled(speedup: Speedup) -> bool:
 
 
 def _why(conditions: Sequence[Condition], speedups: Sequence[Speedup]) -> str:
-    """Why no variant was kept, in words."""
-    for condition, speedup in zip(conditions, speedups, strict=False):
-        if speedup.low < SAFE:
-            return (
-                f"measured {speedup.ratio:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}] "
-                f"at {condition.label}"
-            )
-    best = max(speedups, key=lambda s: s.ratio, default=None)
-    if best is None:
+    """Why no variant was kept, in words, and at which other sizes it would be."""
+    races = list(zip(conditions, speedups, strict=False))
+    lost = next(((c, s) for c, s in races if s.low < SAFE), None)
+    if lost is not None:
+        where, speedup = lost
+        words = f"measured {shown(speedup)} at {where.label}"
+        others = [(c, s) for c, s in races if c.sizes != where.sizes]
+        won = next((c for c, s in others if s.low > 1), None)
+        if won is None or any(s.low < SAFE for c, s in others if c.sizes == won.sizes):
+            return words
+        dims = " ".join(f"--dim {n}={size}" for n, size in won.sizes)
+        best = ", ".join(shown(s) for c, s in others if c.sizes == won.sizes)
+        return f"{words}; if {dims} is all that you run, name it: there it was {best}"
+    best_of_all = max(speedups, key=lambda s: s.ratio, default=None)
+    if best_of_all is None:
         return "it does not run by itself"
-    return f"measured no difference: at best {best.ratio:.2f}x [{best.low:.2f}, {best.high:.2f}]"
+    return f"measured no difference: at best {shown(best_of_all)}"
+
+
+def shown(speedup: Speedup) -> str:
+    """A ratio with its interval."""
+    return f"{speedup.ratio:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}]"

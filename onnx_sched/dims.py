@@ -35,6 +35,15 @@ def own(name: str) -> str:
     return f"%.{symbol(name)}"
 
 
+def is_own(dim: Dim) -> bool:
+    """Whether a size is such a symbol, and nothing else.
+
+    >>> is_own(own("x.0")), is_own("n"), is_own(3)
+    (True, False, False)
+    """
+    return isinstance(dim, str) and dim.startswith(own("")) and "*" not in dim
+
+
 def _parts(dim: Dim) -> tuple[int, list[str]]:
     if isinstance(dim, int):
         return dim, []

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_sched import files
-from onnx_sched.choose import Condition
+from onnx_sched.choose import Condition, close_race
 from onnx_sched.disagreement import flags
 from onnx_sched.errors import MismatchError
 from onnx_sched.judge.agree import Agreement
@@ -38,7 +38,7 @@ from onnx_sched.report.data import AgreementRow, Change, Report
 from onnx_sched.report.merge_data import Merge, MergedFile, MergeReport, Origin
 from onnx_sched.report.merge_words import names
 from onnx_sched.result import Result
-from onnx_sched.trial import Trial, raced
+from onnx_sched.trial import Trial
 
 SHOWN = 3
 """Outputs that an error tells of."""
@@ -140,7 +140,7 @@ def _race(apart: Members, whole: Path, trial: Trial) -> tuple[tuple[Condition, S
             one_after_another(apart, condition.feeds, trial.provider, threads),
             runner(whole, condition.feeds, trial.provider, threads),
         ]
-        found.append((condition, raced(entered, deadline)))
+        found.append((condition, close_race(entered, {0: (0, 1)}, deadline)[0]))
     return tuple(found)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 
 from onnx import TensorProto
 
 from onnx_sched.analysis import Analysis
 from onnx_sched.cost import Device, Estimate
-from onnx_sched.dims import Shape
+from onnx_sched.dims import Shape, is_own
 from onnx_sched.find import heavy_regions
 from onnx_sched.passes.rewrite import Rewritten
 from onnx_sched.plan import Group
@@ -140,8 +140,22 @@ def new_shapes(analysis: Analysis, rewritten: Rewritten) -> dict[str, Shape]:
             continue
         operands = [_operand(analysis, rewritten, types, name) for name in made.proto.input]
         results = zip(made.proto.output, infer.outputs(made.proto, operands), strict=True)
-        types.update({name: value for name, value in results if value is not None})
+        types.update({n: _guessed(v, operands) for n, v in results if v is not None})
     return {name: value.shape for name, value in types.items() if value.shape is not None}
+
+
+def _guessed(value: ValueType, operands: Sequence[Operand | None]) -> ValueType:
+    """A type in which a size without a name is about that of the same axis of the first operand.
+
+    What makes such sizes are the spare pixel of a convolution that comes, and the Slice with which it goes.
+    """
+    first = operands[0].type if operands and operands[0] is not None else None
+    if value.shape is None or first is None or first.shape is None:
+        return value
+    if len(first.shape) != len(value.shape):
+        return value
+    sizes = zip(value.shape, first.shape, strict=True)
+    return replace(value, shape=tuple(f if is_own(d) else d for d, f in sizes))
 
 
 def _operand(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 from onnx import ModelProto
 
 from onnx_sched import files, writing
-from onnx_sched.choose import MOST_ROUNDS, ROUNDS, SAFE, Condition, settled
+from onnx_sched.choose import SAFE, Condition, close_race
 from onnx_sched.constants import Const
 from onnx_sched.judge import agree, feeds, profiling, runnable
-from onnx_sched.judge.measure import Race, Runner, Speedup, runner
+from onnx_sched.judge.measure import Speedup, runner
 from onnx_sched.judge.runtime import RuntimeRefused
 from onnx_sched.judge.tolerances import Tolerances, parse_tolerances
 from onnx_sched.options import Options
@@ -158,7 +157,7 @@ class Trial:
                 runner(model, condition.feeds, self.provider, threads)
                 for model in (self.original, path)
             ]
-            speedup = raced(entered, deadline)
+            speedup = close_race(entered, {0: (0, 1)}, deadline)[0]
             found.append((condition, speedup))
         return found
 
@@ -171,16 +170,6 @@ class Trial:
         sizes = dict.fromkeys(condition.sizes for condition in self.conditions())
         labels = [", ".join(f"{name}={size}" for name, size in each) for each in sizes if each]
         return " and at ".join(labels) or "the sizes of the inputs given"
-
-
-def raced(entered: Sequence[Runner], deadline: float) -> Speedup:
-    """Race two runners until more pairs would hardly change the verdict, or the time is up."""
-    race = Race(entered)
-    while True:
-        race.run(ROUNDS)
-        speedup = race.speedup(0, 1)
-        if settled(speedup) or speedup.pairs >= MOST_ROUNDS or time.monotonic() > deadline:
-            return speedup
 
 
 def slower(races: Sequence[tuple[Condition, Speedup]]) -> tuple[Condition, Speedup] | None:

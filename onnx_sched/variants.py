@@ -53,6 +53,9 @@ class Variant:
         return sum(map(self.costs.log_ratio, self.costs.sizes)) / len(self.costs.sizes)
 
 
+HEAVY = frozenset("Conv ConvTranspose MatMul MatMulInteger MatMulNBits QLinearMatMul".split())
+"""Kinds of groups, other than linear maps, that may stay as they were within a region."""
+
 CONVOLUTIONS = frozenset({"conv_t", "grouped_conv"})
 
 
@@ -70,7 +73,7 @@ def _forms(group: Group) -> tuple[str, ...]:
     if group.kind in NORMS:
         return ("stacked", "conv_t")
     if group.kind != LINEAR:
-        return (group.form,)
+        return (group.form, SEPARATE) if group.kind in HEAVY else (group.form,)
     if len({u.operands[0] for u in group.units}) == 1:
         return ("wide", "stacked", "apart", "conv_t", "grouped_conv", SEPARATE)
     return ("stacked", "conv_t", "grouped_conv", SEPARATE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,11 +14,13 @@ import pytest
 from onnx_sched import choose, trial
 from onnx_sched.choose import (
     MOST_ROUNDS,
+    PATIENT_ROUNDS,
     ROUNDS,
     SAFE,
     Chooser,
     Condition,
     Decision,
+    close_race,
     gain,
     settled,
 )
@@ -335,36 +338,49 @@ class Stopwatch:
         return speed(self.low, self.low + 0.2, self.rounds)
 
 
-@pytest.mark.parametrize(
-    ("low", "rounds"), [(1.5, 2 * ROUNDS), (0.5, 2 * ROUNDS), (SAFE - 0.01, MOST_ROUNDS)]
-)
-def test_a_clear_race_is_short_and_a_close_one_has_an_end(
-    monkeypatch: pytest.MonkeyPatch, low: float, rounds: int
-) -> None:
-    """Two portions of rounds settle what is clear; after MOST_ROUNDS a close race is over."""
+@pytest.mark.parametrize("low", [1.5, 0.5])
+def test_a_clear_race_is_short(monkeypatch: pytest.MonkeyPatch, low: float) -> None:
+    """Two portions of rounds settle what is clear."""
     watch = Stopwatch(low)
     monkeypatch.setattr(choose, "Race", watch)
     monkeypatch.setattr(Chooser, "_runner", lambda *args: None)
     chooser, groups = region()
     replace(chooser, conditions=lambda: (ONE,)).decide(groups)
-    assert watch.rounds == rounds
+    assert watch.rounds == 2 * ROUNDS
+
+
+@pytest.mark.parametrize(("patience", "most"), [(-1.0, MOST_ROUNDS), (3600.0, PATIENT_ROUNDS)])
+def test_a_close_race_has_an_end(
+    monkeypatch: pytest.MonkeyPatch, patience: float, most: int
+) -> None:
+    """After MOST_ROUNDS if they took long, after PATIENT_ROUNDS in any case."""
+    watch = Stopwatch(SAFE - 0.01)
+    monkeypatch.setattr(choose, "Race", watch)
+    monkeypatch.setattr(choose, "PATIENCE", patience)
+    close_race([], {0: (0, 1)}, time.monotonic() + 3600)
+    assert most <= watch.rounds < 1.5 * most + ROUNDS
 
 
 def test_a_race_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """A close race stops when the time is up, with the samples it has."""
     watch = Stopwatch(SAFE - 0.01)
     monkeypatch.setattr(choose, "Race", watch)
-    monkeypatch.setattr(Chooser, "_runner", lambda *args: None)
-    chooser, groups = region()
-    chooser = replace(chooser, conditions=lambda: (ONE,), deadline=time.monotonic() + 3600)
-
-    def run(rounds: int) -> None:
-        watch.rounds += rounds
-        chooser.deadline = time.monotonic() - 1
-
-    watch.run = run  # type: ignore[method-assign]
-    assert chooser.decide(groups).groups == ()
+    close_race([], {0: (0, 1)}, time.monotonic() - 1)
     assert watch.rounds == ROUNDS
+
+
+@pytest.mark.parametrize("lows", [(1.2, 1.2, 0.5, 0.5), (1.2, 0.5, 0.5, 0.5), (0.5, 1.2, 1.2, 1.2)])
+def test_a_reason_names_the_sizes_that_alone_would_win(lows: tuple[float, ...]) -> None:
+    """Only where every number of threads is safe at them."""
+    sizes = [(("n", n),) for n in (1, 1, 32, 32)]
+    conditions = [Condition(s, {}, t) for s, t in zip(sizes, (1, 2, 1, 2), strict=True)]
+    reason = choose._why(conditions, [speed(low, low + 0.2, 40) for low in lows])
+    won = [
+        n
+        for n in (1, 32)
+        if min(low for low, s in zip(lows, sizes, strict=True) if s == (("n", n),)) > 1
+    ]
+    assert re.findall(r"--dim n=(\d+)", reason) == [str(n) for n in won]
 
 
 def test_variants_of_one_original_share_its_runner(monkeypatch: pytest.MonkeyPatch) -> None:
