@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,26 +18,12 @@ import numpy as np
 from onnx_sched.analysis import Analysis
 from onnx_sched.cost import Device
 from onnx_sched.extract import Excerpt, excerpts, fingerprint
-from onnx_sched.judge.measure import Race, Runner, Speedup, runner
+from onnx_sched.judge.measure import Runner, Speedup, runner
 from onnx_sched.judge.runtime import RuntimeRefused
 from onnx_sched.plan import Group
 from onnx_sched.progress import Progress, nobody
+from onnx_sched.races import SAFE, Opener, close_race
 from onnx_sched.variants import Explorer, Variant, formed, trials_for
-
-SAFE = 1 / 1.02
-"""A variant is safe under a condition if the whole interval of its speed-up lies above this."""
-
-ROUNDS = 20
-"""Samples of every runner that are taken at a time."""
-
-MOST_ROUNDS = 160
-"""Samples after which a close race is over, if they took long; who is not safe by then has lost."""
-
-PATIENCE = 2.0
-"""Seconds from the start in which a close race may take more of them."""
-
-PATIENT_ROUNDS = 1000
-"""Samples after which any race is over."""
 
 CANDIDATES = 6
 """How many variants of a region are raced at least."""
@@ -191,49 +178,23 @@ class Chooser:
         condition: Condition,
     ) -> dict[int, Speedup]:
         """Race the variants under one condition, each against what it replaces."""
-        runners: list[Runner] = []
+        openers: list[Opener] = []
         originals: dict[bytes, int] = {}
         lanes: dict[int, tuple[int, int]] = {}
         for k in alive:
             old, new = cut[k][1]
-            try:
-                after = self._runner(new, seen, condition)
-                if fingerprint(old) not in originals:
-                    runners.append(self._runner(old, seen, condition))
-                    originals[fingerprint(old)] = len(runners) - 1
-            except RuntimeRefused:
-                continue
-            runners.append(after)
-            lanes[k] = (originals[fingerprint(old)], len(runners) - 1)
-        if not lanes:
-            return {}
-        return close_race(runners, lanes, self.deadline)
+            if fingerprint(old) not in originals:
+                originals[fingerprint(old)] = len(openers)
+                openers.append(partial(self._runner, old, seen, condition))
+            lanes[k] = (originals[fingerprint(old)], len(openers))
+            openers.append(partial(self._runner, new, seen, condition))
+        return close_race(openers, lanes, self.deadline)
 
     def _runner(self, part: Excerpt, seen: Feeds, condition: Condition) -> Runner:
         feeds = {name: seen[name] for name in part.inputs}
         return runner(
             part.model.SerializeToString(), feeds, self.provider, condition.threads or None
         )
-
-
-def close_race(
-    runners: Sequence[Runner], lanes: Mapping[int, tuple[int, int]], deadline: float
-) -> dict[int, Speedup]:
-    """Race runners until more samples would hardly change a verdict, or it has taken long enough.
-
-    Args:
-        runners: Who takes part.
-        lanes: Who is to be compared with whom, by any key.
-        deadline: Time (of `time.monotonic`) after which it is over in any case.
-    """
-    race, begin, pairs = Race(runners), time.monotonic(), 0
-    while True:
-        race.run(max(ROUNDS, pairs // 2))
-        speedups = {k: race.speedup(*pair) for k, pair in lanes.items()}
-        now, pairs = time.monotonic(), min(s.pairs for s in speedups.values())
-        enough = pairs >= (MOST_ROUNDS if now - begin > PATIENCE else PATIENT_ROUNDS)
-        if all(map(settled, speedups.values())) or enough or now > deadline:
-            return speedups
 
 
 def gain(speedups: Sequence[Speedup]) -> float:
@@ -252,13 +213,6 @@ def saved(speedups: Sequence[Speedup], rivals: Iterable[Sequence[Speedup]]) -> f
     return float(
         np.mean([(s.before_us - s.after_us) / w for s, w in zip(speedups, widest, strict=True)])
     )
-
-
-def settled(speedup: Speedup) -> bool:
-    """Whether more pairs would hardly change the verdict: safe, or surely not."""
-    if speedup.pairs < 2 * ROUNDS:
-        return False
-    return speedup.high < SAFE or (speedup.low > SAFE and (speedup.low > 1 or speedup.high < 1.03))
 
 
 def _why(conditions: Sequence[Condition], speedups: Sequence[Speedup]) -> str:

@@ -9,11 +9,12 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from onnx_sched import files
-from onnx_sched.choose import Condition, close_race
+from onnx_sched.choose import Condition
 from onnx_sched.disagreement import flags
 from onnx_sched.errors import MismatchError
 from onnx_sched.judge.agree import Agreement
@@ -32,6 +33,7 @@ from onnx_sched.judge.tolerances import parse_tolerances
 from onnx_sched.merge import Join, Merged
 from onnx_sched.options import Options
 from onnx_sched.progress import Step
+from onnx_sched.races import race
 from onnx_sched.reading import model_in
 from onnx_sched.report.build import latency_row
 from onnx_sched.report.data import AgreementRow, Change, Report
@@ -137,10 +139,10 @@ def _race(apart: Members, whole: Path, trial: Trial) -> tuple[tuple[Condition, S
         options.progress(Step("race", len(found), len(conditions), condition.label))
         threads = condition.threads or None
         entered = [
-            one_after_another(apart, condition.feeds, trial.provider, threads),
-            runner(whole, condition.feeds, trial.provider, threads),
+            partial(one_after_another, apart, condition.feeds, trial.provider, threads),
+            partial(runner, whole, condition.feeds, trial.provider, threads),
         ]
-        found.append((condition, close_race(entered, {0: (0, 1)}, deadline)[0]))
+        found.append((condition, race(entered, deadline)))
     return tuple(found)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from onnx import ModelProto
 
 from onnx_sched import files, writing
-from onnx_sched.choose import SAFE, Condition, close_race
+from onnx_sched.choose import Condition
 from onnx_sched.constants import Const
 from onnx_sched.judge import agree, feeds, profiling, runnable
 from onnx_sched.judge.measure import Speedup, runner
@@ -18,6 +19,7 @@ from onnx_sched.judge.runtime import RuntimeRefused
 from onnx_sched.judge.tolerances import Tolerances, parse_tolerances
 from onnx_sched.options import Options
 from onnx_sched.progress import Step
+from onnx_sched.races import SAFE, race
 
 TIMED = 2
 """How many of the default sizes are raced: batch 1 and 32; the odd one is for checking only."""
@@ -154,10 +156,10 @@ class Trial:
             self.options.progress(Step("race", len(found), len(conditions), condition.label))
             threads = condition.threads or None
             entered = [
-                runner(model, condition.feeds, self.provider, threads)
+                partial(runner, model, condition.feeds, self.provider, threads)
                 for model in (self.original, path)
             ]
-            speedup = close_race(entered, {0: (0, 1)}, deadline)[0]
+            speedup = race(entered, deadline)
             found.append((condition, speedup))
         return found
 

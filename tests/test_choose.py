@@ -12,18 +12,7 @@ import numpy as np
 import pytest
 
 from onnx_sched import choose, trial
-from onnx_sched.choose import (
-    MOST_ROUNDS,
-    PATIENT_ROUNDS,
-    ROUNDS,
-    SAFE,
-    Chooser,
-    Condition,
-    Decision,
-    close_race,
-    gain,
-    settled,
-)
+from onnx_sched.choose import Chooser, Condition, Decision, gain
 from onnx_sched.choose import saved as time_saved
 from onnx_sched.circuit import Unit
 from onnx_sched.cost import device
@@ -32,6 +21,7 @@ from onnx_sched.judge.measure import Race, Speedup, paired
 from onnx_sched.judge.runtime import RuntimeRefused
 from onnx_sched.plan import Group
 from onnx_sched.planner import legal, made, measured_plan, of_region
+from onnx_sched.races import ROUNDS, SAFE, settled
 from onnx_sched.variants import Variant
 from tests.nets import Array, analysed, committed, name_nodes, net, numbers
 
@@ -317,58 +307,6 @@ def excerpts_of(chooser: Chooser) -> Excerpt:
 # -- one heat ------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Stopwatch:
-    """A race whose speed-ups are given; it counts its rounds."""
-
-    low: float
-    rounds: int = 0
-
-    def __call__(self, runners: Sequence[object]) -> Stopwatch:
-        """Take the place of the class."""
-        self.runners = list(runners)
-        return self
-
-    def run(self, rounds: int) -> None:
-        """Take samples."""
-        self.rounds += rounds
-
-    def speedup(self, before: int, after: int) -> Speedup:
-        """What the interval is after so many rounds."""
-        return speed(self.low, self.low + 0.2, self.rounds)
-
-
-@pytest.mark.parametrize("low", [1.5, 0.5])
-def test_a_clear_race_is_short(monkeypatch: pytest.MonkeyPatch, low: float) -> None:
-    """Two portions of rounds settle what is clear."""
-    watch = Stopwatch(low)
-    monkeypatch.setattr(choose, "Race", watch)
-    monkeypatch.setattr(Chooser, "_runner", lambda *args: None)
-    chooser, groups = region()
-    replace(chooser, conditions=lambda: (ONE,)).decide(groups)
-    assert watch.rounds == 2 * ROUNDS
-
-
-@pytest.mark.parametrize(("patience", "most"), [(-1.0, MOST_ROUNDS), (3600.0, PATIENT_ROUNDS)])
-def test_a_close_race_has_an_end(
-    monkeypatch: pytest.MonkeyPatch, patience: float, most: int
-) -> None:
-    """After MOST_ROUNDS if they took long, after PATIENT_ROUNDS in any case."""
-    watch = Stopwatch(SAFE - 0.01)
-    monkeypatch.setattr(choose, "Race", watch)
-    monkeypatch.setattr(choose, "PATIENCE", patience)
-    close_race([], {0: (0, 1)}, time.monotonic() + 3600)
-    assert most <= watch.rounds < 1.5 * most + ROUNDS
-
-
-def test_a_race_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A close race stops when the time is up, with the samples it has."""
-    watch = Stopwatch(SAFE - 0.01)
-    monkeypatch.setattr(choose, "Race", watch)
-    close_race([], {0: (0, 1)}, time.monotonic() - 1)
-    assert watch.rounds == ROUNDS
-
-
 @pytest.mark.parametrize("lows", [(1.2, 1.2, 0.5, 0.5), (1.2, 0.5, 0.5, 0.5), (0.5, 1.2, 1.2, 1.2)])
 def test_a_reason_names_the_sizes_that_alone_would_win(lows: tuple[float, ...]) -> None:
     """Only where every number of threads is safe at them."""
@@ -385,19 +323,21 @@ def test_a_reason_names_the_sizes_that_alone_would_win(lows: tuple[float, ...]) 
 
 def test_variants_of_one_original_share_its_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     """What several variants replace alike is run once a round for all of them."""
-    opened: list[bytes] = []
+    heats: list[list[bytes]] = []
 
-    def opening(self: Chooser, part: Excerpt, *args: object) -> bytes:
-        opened.append(fingerprint(part))
-        return opened[-1]
+    def heat(
+        openers: Sequence[Callable[[], Any]], lanes: Mapping[int, tuple[int, int]], deadline: float
+    ) -> dict[int, Speedup]:
+        heats.append([opener() for opener in openers])
+        return {k: speed(1.5, 1.7, 40) for k in lanes}
 
-    watch = Stopwatch(1.5)
-    monkeypatch.setattr(choose, "Race", watch)
-    monkeypatch.setattr(Chooser, "_runner", opening)
+    monkeypatch.setattr(choose, "close_race", heat)
+    monkeypatch.setattr(Chooser, "_runner", lambda self, part, *args: fingerprint(part))
     chooser, groups = region()
     replace(chooser, conditions=lambda: (ONE,)).decide(groups)
-    assert len(watch.runners) == len(set(watch.runners))
-    assert len(watch.runners) >= 3
+    (runners,) = heats
+    assert len(runners) == len(set(runners))
+    assert len(runners) >= 3
 
 
 # -- what numbers say ----------------------------------------------------------------------------------

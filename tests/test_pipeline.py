@@ -245,8 +245,7 @@ def test_doubled_names_are_made_distinct_and_told() -> None:
 
 def test_no_time_means_no_race(monkeypatch: pytest.MonkeyPatch) -> None:
     """A time limit of 0: nothing is raced, everything stays, S900 says why."""
-    monkeypatch.setattr("onnx_sched.choose.Race", None)
-    monkeypatch.setattr("onnx_sched.trial.Race", None)
+    monkeypatch.setattr("onnx_sched.races.Race", None)
     result = onnx_sched.optimize(two_regions(), time_limit=0.0)
     assert result.report.status == "unchanged"
     assert {r.code for r in result.report.refusals} == {"S900"}
@@ -255,8 +254,7 @@ def test_no_time_means_no_race(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_profile_may_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a target nothing is raced, and the report says that it was estimated."""
-    monkeypatch.setattr("onnx_sched.choose.Race", None)
-    monkeypatch.setattr("onnx_sched.trial.Race", None)
+    monkeypatch.setattr("onnx_sched.races.Race", None)
     for given in ({"choose": "model"}, {"target": "cuda-a100"}):
         report = onnx_sched.optimize(committed("grouped_mlp"), **given).report  # type: ignore[arg-type]
         assert any("estimated, not measured" in note for note in report.notes)

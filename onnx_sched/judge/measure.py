@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Runner = Callable[[], object]
 Floats = NDArray[np.float64]
 
+FEW = 8
+"""A sample of fewer runs than this is a matter of what the first of them finds in the caches."""
+
 SAMPLE_US = 400.0
 """A sample is as many runs as take about this long: the clock and the loop then cost nothing."""
 
@@ -143,10 +146,23 @@ def _input_value(array: Any, provider: str) -> Any:
 
 
 class Race:
-    """Runs several models in turn, in random order, and keeps every sample."""
+    """Runs several models in turn, in random order, and keeps every sample.
 
-    def __init__(self, runners: Sequence[Runner], seed: int = 0) -> None:
+    Attributes:
+        inner: How many runs make a sample.
+    """
+
+    def __init__(self, runners: Sequence[Runner], seed: int = 0, *, warm: bool = False) -> None:
+        """Get ready.
+
+        Args:
+            runners: Who takes part.
+            seed: Of the order.
+            warm: Whether each runs once unmeasured before a sample of few runs, so that its weights are in
+                the caches as they are where it runs alone, and not as a rival left them.
+        """
         self._runners = list(runners)
+        self._warm = warm
         self._rng = np.random.default_rng(seed)
         self._samples: list[list[float]] = [[] for _ in runners]
         slowest = max(_warm(r) for r in self._runners)
@@ -157,6 +173,8 @@ class Race:
         for _ in range(rounds):
             for k in self._rng.permutation(len(self._runners)):
                 once = self._runners[k]
+                if self._warm and self._inner < FEW:
+                    once()
                 begin = time.perf_counter_ns()
                 for _ in range(self._inner):
                     once()
