@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +22,27 @@ SAFE = 1 / 1.02
 """A variant is safe under a condition if the whole interval of its speed-up lies above this."""
 
 ROUNDS = 20
-"""Samples of every runner that are taken at a time."""
+"""Samples of every runner that are taken at a time, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What makes a verdict.
+
+    Attributes:
+        pairs: Of so many samples at least.
+        safe: Not slower is what has its whole interval above this.
+    """
+
+    pairs: int
+    safe: float
+
+
+REGION = Demand(2 * ROUNDS, SAFE)
+"""Of a variant of a region: the whole model is raced yet."""
+
+WHOLE = Demand(4 * ROUNDS, 1 / 1.01)
+"""Of a whole model: the last word, and of variants that were picked for having been lucky, too."""
 
 MOST_ROUNDS = 160
 """Samples after which a close race is over, if they took long; who is not safe by then has lost."""
@@ -39,13 +60,14 @@ def race(openers: Sequence[Opener], deadline: float) -> Speedup:
     Raises:
         RuntimeRefused: If one of them does not run.
     """
-    return close_race(openers, {0: (0, 1)}, deadline, strict=True)[0]
+    return close_race(openers, {0: (0, 1)}, deadline, WHOLE, strict=True)[0]
 
 
 def close_race(
     openers: Sequence[Opener],
     lanes: Mapping[int, tuple[int, int]],
     deadline: float,
+    demand: Demand = REGION,
     *,
     strict: bool = False,
 ) -> dict[int, Speedup]:
@@ -58,6 +80,7 @@ def close_race(
         openers: Each opens a session and gives what runs it once, or raises RuntimeRefused.
         lanes: Who is to be compared with whom, by any key.
         deadline: Time (of `time.monotonic`) after which it is over in any case.
+        demand: What makes a verdict.
         strict: Whether it is an error if one does not run; else it is left out.
     """
     rng, begin = np.random.default_rng(len(openers)), time.monotonic()
@@ -71,7 +94,7 @@ def close_race(
         }
         now, pairs = time.monotonic(), sum(len(next(iter(one.values()), ())) for one in taken)
         enough = pairs >= (MOST_ROUNDS if now - begin > PATIENCE else PATIENT_ROUNDS)
-        if all(map(settled, speedups.values())) or enough or now > deadline:
+        if all(settled(s, demand) for s in speedups.values()) or enough or now > deadline:
             return speedups
 
 
@@ -97,8 +120,9 @@ def _opening(
     return {k: tuple(heat.samples(place)) for place, k in enumerate(runners)}
 
 
-def settled(speedup: Speedup) -> bool:
+def settled(speedup: Speedup, demand: Demand = REGION) -> bool:
     """Whether more pairs would hardly change the verdict: safe, or surely not."""
-    if speedup.pairs < 2 * ROUNDS:
+    if speedup.pairs < demand.pairs:
         return False
-    return speedup.high < SAFE or (speedup.low > SAFE and (speedup.low > 1 or speedup.high < 1.03))
+    safe = demand.safe
+    return speedup.high < safe or (speedup.low > safe and (speedup.low > 1 or speedup.high < 1.03))

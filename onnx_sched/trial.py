@@ -19,7 +19,7 @@ from onnx_sched.judge.runtime import RuntimeRefused
 from onnx_sched.judge.tolerances import Tolerances, parse_tolerances
 from onnx_sched.options import Options
 from onnx_sched.progress import Step
-from onnx_sched.races import SAFE, race
+from onnx_sched.races import WHOLE, race
 
 TIMED = 2
 """How many of the default sizes are raced: batch 1 and 32; the odd one is for checking only."""
@@ -176,5 +176,5 @@ class Trial:
 
 def slower(races: Sequence[tuple[Condition, Speedup]]) -> tuple[Condition, Speedup] | None:
     """The condition under which a model lost most, if it is not safe under all."""
-    lost = [(c, s) for c, s in races if s.low < SAFE]
+    lost = [(c, s) for c, s in races if s.low < WHOLE.safe]
     return min(lost, key=lambda cs: cs[1].ratio, default=None)

@@ -21,7 +21,7 @@ from onnx_sched.judge.measure import Race, Speedup, paired
 from onnx_sched.judge.runtime import RuntimeRefused
 from onnx_sched.plan import Group
 from onnx_sched.planner import legal, made, measured_plan, of_region
-from onnx_sched.races import ROUNDS, SAFE, settled
+from onnx_sched.races import ROUNDS, SAFE, WHOLE, settled
 from onnx_sched.variants import Variant
 from tests.nets import Array, analysed, committed, name_nodes, net, numbers
 
@@ -378,7 +378,12 @@ def test_time_saved_is_a_share_of_the_widest_part() -> None:
 
 def test_the_whole_model_is_blamed_where_it_lost_most() -> None:
     """The condition whose speed-up is least among the unsafe ones; none if all are safe."""
-    raced = [(ONE, speed(1.2)), (MANY, speed(0.8)), (ONE, speed(0.7)), (MANY, speed(SAFE + 0.001))]
+    raced = [
+        (ONE, speed(1.2)),
+        (MANY, speed(0.8)),
+        (ONE, speed(0.7)),
+        (MANY, speed(WHOLE.safe + 0.001)),
+    ]
     lost = trial.slower(raced)
     assert lost is not None
     assert lost[1].low == 0.7
