@@ -870,6 +870,14 @@ CONVOLUTIONS = [
         inputs="float[N,3,7] z",
     ),
     Example(
+        "Conv",
+        "y@ = Conv<group=2, pads=[1,1]>(z, u@, c@)",
+        {"u@": floats(6, 2, 3), "c@": floats(6)},
+        ("rows",),
+        (7, 21),
+        inputs="float[N,4,7] z",
+    ),
+    Example(
         "AveragePool",
         "y@ = AveragePool<kernel_shape=[2,2], pads=[0,1,1,0], count_include_pad=1>(a@)",
         {},

@@ -1,7 +1,7 @@
 """Convolutions and what lives in their layout: channels of all lanes side by side, [N, G*C, ...].
 
 Conv(x, W_i, b_i)    ==>  Conv(x, Concat(W), Concat(b))                       one input for all
-Conv(x, W_i, b_i)    ==>  Conv(x, Interleave(W), Interleave(b))               the same, depthwise
+Conv(x, W_i, b_i)    ==>  Conv(x, Interleave(W), Interleave(b))               the same, by groups
 Conv(x_i, W_i, b_i)  ==>  Conv(Concat(x), Concat(W), Concat(b), group=G*g)    one input each
 Pool(x_i)            ==>  Pool(Concat(x))
 """
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.constants import Const, concat, stack
+from onnx_sched.dims import is_static
 from onnx_sched.passes.axes import known
 from onnx_sched.passes.products import biases_like
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import LANE, packed
+from onnx_sched.relayout import Reshape, Transpose
+from onnx_sched.stacking import LANE, lead, packed
 
 
 def check_conv(unit: Unit, circuit: Circuit) -> str | None:
@@ -55,23 +57,44 @@ def conv(batch: Batch) -> None:
 
 
 def interleaved(batch: Batch, single: str, weights: list[Const]) -> None:
-    """Depthwise convolutions of one value: each channel's results of all lanes stand together."""
-    channels, rank = batch.unit.integer("group", 1), len(batch.shape(0))
-    if any(w.shape[0] != channels for w in weights):
-        raise Refused("S302", "grouped convolutions on one input would have to be interleaved")
-    names = [batch.store.value(single), batch.emit.const(_woven(weights), f"{batch.hint}_weight")]
+    """Convolutions with groups of one value: each group's results of all lanes stand together.
+
+    Where a group has one filter, lanes are left so; else they are sorted apart, which is a copy.
+    """
+    groups, rank = batch.unit.integer("group", 1), len(batch.shape(0))
+    filters = {w.shape[0] for w in weights}
+    result = batch.circuit.shape(batch.unit.outputs[0])
+    if len(filters) > 1 or result is None:
+        raise Refused("S302", "grouped convolutions on one input differ in their filters")
+    depthwise = filters == {groups}
+    if not depthwise and not is_static(result[2:]):
+        raise Refused("S201", "lanes of open sizes cannot be sorted out of the groups")
+    names = [
+        batch.store.value(single),
+        batch.emit.const(_woven(weights, groups), f"{batch.hint}_weight"),
+    ]
     rows = biases_like(batch, 2, [w.shape[:1] for w in weights])
     if rows:
-        names.append(batch.emit.const(_woven(rows), f"{batch.hint}_bias"))
-    layout = tuple((1, LANE) if a == 1 else (a,) for a in range(rank))
-    batch.put(layout, batch.make("Conv", names, **batch.attributes())[0])
+        names.append(batch.emit.const(_woven(rows, groups), f"{batch.hint}_bias"))
+    out = batch.make("Conv", names, **batch.attributes())[0]
+    if depthwise:
+        batch.put(tuple((1, LANE) if a == 1 else (a,) for a in range(rank)), out)
+        return
+    sizes = tuple(d for d in result[2:] if isinstance(d, int))
+    each = filters.pop()
+    apart = (0, groups, batch.size, each // groups, *sizes)
+    turned = (2, 0, 1, *range(3, len(apart)))
+    for step in (Reshape(apart), Transpose(turned), Reshape((0, 0, each, *sizes))):
+        out = batch.emit.step(out, step, batch.hint)
+    batch.put(lead(rank), out)
 
 
-def _woven(parts: list[Const]) -> Const:
-    """The first row of every part, then the second of every part, and so on."""
+def _woven(parts: list[Const], groups: int) -> Const:
+    """The first group's rows of every part, then the second group's of every part, and so on."""
     whole = stack(parts)
-    rows, lanes, *rest = (whole.shape[1], whole.shape[0], *whole.shape[2:])
-    turned = whole.transpose((1, 0, *range(2, whole.rank)))
+    lanes, rows, *rest = whole.shape
+    cut = whole.reshape((lanes, groups, rows // groups, *rest))
+    turned = cut.transpose((1, 0, *range(2, cut.rank)))
     return turned.reshape((rows * lanes, *rest))
 
 
