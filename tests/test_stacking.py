@@ -205,7 +205,12 @@ def spared_changes(draw: st.DrawFn) -> tuple[Bulk, Layout, Layout]:
     return bulk, draw(st.sampled_from(known)), draw(st.sampled_from(known))
 
 
+ROWS = ((), (LANE, 2), (), (0, 1, SPARE))
+OTHER_ROWS = ((), (LANE, 2), (), (1, 0, SPARE))
+
+
 @settings(max_examples=200)
+@example((Bulk(2, (2, 3, 4)), ROWS, OTHER_ROWS), {})
 @given(spared_changes(), filled)
 def test_a_spare_entry_comes_and_goes(
     change: tuple[Bulk, Layout, Layout], binding: Binding
