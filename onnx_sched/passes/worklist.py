@@ -5,11 +5,12 @@ What nobody reads any more is left out; what stays keeps the file's order as far
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from onnx_sched.circuit import Circuit
+from onnx_sched.errors import ModelError
+from onnx_sched.graph import topological
 from onnx_sched.nodes import domain_of
 from onnx_sched.passes.axes import wrap
 from onnx_sched.passes.homes import Bundle, Homes, Piece
@@ -107,31 +108,20 @@ class Worklist:
             for unit in reduction.units:
                 for k in unit.nodes:
                     of[k] = end
-        succs: list[set[int]] = [set() for _ in range(count)]
-        waits = [0] * count
+        readers: list[set[int]] = [set() for _ in range(count)]
         for k in range(count):
             names = list(self._graph.reads[k])
             names += [self._circuit.values.first(n) for n in names]
             makers = {self._graph.producer[n] for n in names if n in self._graph.producer}
             makers.update(self._graph.preds[k])
             for p in makers:
-                a, b = of[p], of[k]
-                if a != b and a not in succs[b]:
-                    succs[b].add(a)
-                    waits[a] += 1
-        ready = [-k for k in range(count) if of[k] == k and not waits[k]]
-        heapq.heapify(ready)
-        order = []
-        while ready:
-            k = -heapq.heappop(ready)
-            order.append(k)
-            for p in sorted(succs[k]):
-                waits[p] -= 1
-                if not waits[p]:
-                    heapq.heappush(ready, -p)
-        if len(order) < len({*of}):
-            raise AssertionError("the plan's groups depend on each other in a circle")
-        return order
+                if of[p] != of[k]:
+                    readers[of[p]].add(of[k])
+        # Counted from the end: the last node that nobody waits for comes first.
+        last = count - 1
+        turned = [[last - r for r in readers[last - k]] for k in range(count)]
+        order = (last - k for k in _sorted(turned))
+        return [k for k in order if of[k] == k]
 
     def outputs(self, item: Item) -> list[str]:
         """The values of the original that an item makes."""
@@ -187,27 +177,11 @@ class Worklist:
                     for o in self._graph.nodes[p].output:
                         if o in self._item_of:
                             item.needs.add(self._item_of[o])
-        numbers = {id(item): n for n, item in enumerate(self.items)}
-        succs: list[list[int]] = [[] for _ in self.items]
-        waits = [0] * len(self.items)
         for n, item in enumerate(self.items):
-            item.needs.discard(numbers[id(item)])
-            waits[n] = len(item.needs)
-            for m in item.needs:
-                succs[m].append(n)
-        ready = [(item.place, n) for n, item in enumerate(self.items) if not waits[n]]
-        heapq.heapify(ready)
-        order = []
-        while ready:
-            _, n = heapq.heappop(ready)
-            order.append(n)
-            for m in succs[n]:
-                waits[m] -= 1
-                if not waits[m]:
-                    heapq.heappush(ready, (self.items[m].place, m))
-        if len(order) < len(self.items):
-            raise AssertionError("the plan's groups depend on each other in a circle")
-        return order
+            item.needs.discard(n)
+        by_place = sorted(range(len(self.items)), key=lambda n: (self.items[n].place, n))
+        rank = {n: r for r, n in enumerate(by_place)}
+        return [by_place[r] for r in _sorted([[rank[m] for m in self.items[n].needs] for n in by_place])]
 
     def _needs(self, item: Item) -> list[str]:
         """Names of everything that must be there before an item is made."""
@@ -233,3 +207,11 @@ class Worklist:
             view = self._homes.views.get(piece.home) if piece.home is not None else None
             names += [view.source] if view is not None else list(piece.lanes)
         return names
+
+
+def _sorted(preds: Sequence[Collection[int]]) -> list[int]:
+    """The order of dependencies; a circle is a fault of the plan, not of the model."""
+    try:
+        return topological(preds)
+    except ModelError:
+        raise AssertionError("the plan's groups depend on each other in a circle") from None
