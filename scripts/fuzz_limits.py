@@ -190,14 +190,6 @@ def wider(limit: Array | None, want: Array, own: Array) -> Array | None:
     return np.asarray(limit + 3 * np.max(apart[np.isfinite(apart)], initial=0.0))
 
 
-def huge(array: Array) -> Array:
-    """Where finite numbers are so large that a sum of a few might not be."""
-    finite = np.isfinite(array)
-    return np.asarray(
-        finite & (np.abs(np.where(finite, array, 0)) > np.finfo(array.dtype).max / 1e3)
-    )
-
-
 def differs(want: Array, got: Array, limit: Array | None) -> str:
     """How an output differs from what it should be; empty if it does not."""
     if want.dtype != got.dtype:
