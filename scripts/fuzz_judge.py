@@ -29,12 +29,14 @@ from onnx_sched.judge.runtime import RuntimeRefused
 from onnx_sched.plan import Group
 from onnx_sched.writing import fill_all
 from scripts.fuzz_limits import (
+    BLOCKED,
     MANY,
     SIZES,
     Array,
     Reference,
     Skip,
     differs,
+    is_sound,
     line,
     references,
     run_model,
@@ -48,12 +50,6 @@ Case = int | str
 
 At = Callable[[str], None]
 """Is told what comes next, so that a crash can be laid at someone's door."""
-
-BLOCKED = "requested shape:{0,-1,"
-"""What a node says that ONNX Runtime puts in where it keeps channels of convolutions in blocks.
-
-It asks how many blocks there are, which nothing does not answer; the original is as exposed to that.
-"""
 
 ORIGINAL, REWRITTEN = "the original", "the result"
 
@@ -94,7 +90,7 @@ def judge(case: Case, at: At = lambda _: None) -> Outcome:
     seed = 0 if isinstance(case, str) else case
     at(ORIGINAL)
     try:
-        sound = _is_sound(model)
+        sound = is_sound(model)
         known = references(model, seed)
     except Skip as skip:
         return Outcome(case, "skipped", str(skip))
@@ -178,17 +174,6 @@ def _choices(
     rng = np.random.default_rng([seed, 11])
     drawn = {key: forms[int(rng.integers(len(forms)))] for key, forms in options.items()}
     return [drawn] if drawn else []
-
-
-def _is_sound(model: ModelProto) -> bool:
-    """Whether onnx's full check accepts the original; it refuses files that are not in order."""
-    try:
-        onnx.checker.check_model(model, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        if "topologically sorted" not in str(error):
-            raise Skip("the checker refuses the original") from None
-        return False
-    return True
 
 
 def _check_form(model: ModelProto, new: ModelProto, sound: bool, before: bytes) -> None:
