@@ -141,6 +141,11 @@ class Chooser:
         speedups: tuple[Speedup, ...],
     ) -> Decision:
         if chosen is None:
+            undecided = all(s.high >= SAFE for s in speedups)
+            if undecided and time.monotonic() > self.deadline:
+                best = max(speedups, key=lambda s: s.ratio, default=None)
+                so_far = f", so far {shown(best)}" if best is not None else ""
+                return Decision((), speedups, f"the time limit ended its race{so_far}", "S900")
             return Decision((), speedups, _why(self.conditions(), speedups))
         groups = formed(region, chosen, self.analysis.circuit)
         races = tuple(zip(self.conditions(), speedups, strict=False))
@@ -216,23 +221,34 @@ def saved(speedups: Sequence[Speedup], rivals: Iterable[Sequence[Speedup]]) -> f
 
 
 def _why(conditions: Sequence[Condition], speedups: Sequence[Speedup]) -> str:
-    """Why no variant was kept, in words, and at which other sizes it would be."""
+    """Why no variant was kept, in words, and at which other sizes or threads it would be."""
     races = list(zip(conditions, speedups, strict=False))
     lost = next(((c, s) for c, s in races if s.low < SAFE), None)
-    if lost is not None:
-        where, speedup = lost
-        words = f"measured {shown(speedup)} at {where.label}"
-        others = [(c, s) for c, s in races if c.sizes != where.sizes]
-        won = next((c for c, s in others if s.low > 1), None)
-        if won is None or any(s.low < SAFE for c, s in others if c.sizes == won.sizes):
-            return words
-        dims = " ".join(f"--dim {n}={size}" for n, size in won.sizes)
-        best = ", ".join(shown(s) for c, s in others if c.sizes == won.sizes)
-        return f"{words}; if {dims} is all that you run, name it: there it was {best}"
-    best_of_all = max(speedups, key=lambda s: s.ratio, default=None)
-    if best_of_all is None:
-        return "it does not run by itself"
-    return f"measured no difference: at best {shown(best_of_all)}"
+    if lost is None:
+        best = max(speedups, key=lambda s: s.ratio, default=None)
+        if best is None:
+            return "it does not run by itself"
+        return f"measured no difference: at best {shown(best)}"
+    where, speedup = lost
+    words = f"measured {shown(speedup)} at {where.label}"
+    for flag in (_dims, _threads):
+        for value in dict.fromkeys(map(flag, conditions)):
+            found = [s for c, s in races if flag(c) == value]
+            complete = len(found) == sum(flag(c) == value for c in conditions)
+            if complete and all(s.low >= SAFE for s in found) and any(s.low > 1 for s in found):
+                there = ", ".join(map(shown, found))
+                return f"{words}; if {value} is all that you run, name it: there it was {there}"
+    return words
+
+
+def _dims(condition: Condition) -> str:
+    """How a user asks for the sizes of a condition."""
+    return " ".join(f"--dim {n}={size}" for n, size in condition.sizes)
+
+
+def _threads(condition: Condition) -> str:
+    """How a user asks for the threads of a condition."""
+    return f"--threads {condition.threads}"
 
 
 def shown(speedup: Speedup) -> str:

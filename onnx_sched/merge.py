@@ -86,10 +86,29 @@ def put_together(
         graph.sparse_initializer.extend(part.graph.sparse_initializer)
         result.functions.extend(part.functions)
     _outputs(result, models[0], parts, join)
+    _keep_notes(result, models)
     _must_be_apart(result, paths)
     shared = sharing.share(result)
     _must_be_sound(result, paths, models)
     return Merged(result, tuple(len(m.graph.node) for m in models), shared)
+
+
+NOTES = ("doc_string", "producer_name", "producer_version", "domain")
+
+
+def _keep_notes(merged: ModelProto, models: Sequence[ModelProto]) -> None:
+    """Keep what the further models say of themselves and the first does not, under `m1/`, `m2/`, ..."""
+    first = _notes(models[0])
+    for k, model in enumerate(models[1:], 1):
+        for key, value in _notes(model).items():
+            if first.get(key) != value:
+                merged.metadata_props.add(key=f"m{k}/{key}", value=value)
+
+
+def _notes(model: ModelProto) -> dict[str, str]:
+    """What a model says of itself: its metadata, and who made it."""
+    told = {name: getattr(model, name) for name in NOTES if getattr(model, name)}
+    return told | {p.key: p.value for p in model.metadata_props}
 
 
 def _must_be_apart(merged: ModelProto, paths: Sequence[Path]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -56,6 +57,27 @@ def replacing_all(targets: Sequence[Path]) -> Iterator[list[Path]]:
     finally:
         for temporary in made:
             temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Wait until no other run writes models into a folder, and keep others waiting.
+
+    Two runs with one target could otherwise leave the model of one beside the data of the other.  The
+    lock is on the folder itself: nothing is left behind, whatever becomes of this process.
+    """
+    if sys.platform == "win32":  # where what is open cannot be replaced in the first place
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # file systems without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _temporary(target: Path) -> Path:

@@ -114,7 +114,9 @@ class Trial:
     def write(self, model: ModelProto, fresh: Mapping[str, Const]) -> Path:
         """Put a rewritten model into the folder."""
         path = self.folder / "rewritten.onnx"
-        data = self.folder / "rewritten.onnx.data" if writing.needs_data(model) else None
+        data = (
+            self.folder / "rewritten.onnx.data" if writing.needs_data(model, self.source) else None
+        )
         writing.write(model, fresh, self.source, path, data)
         return path
 

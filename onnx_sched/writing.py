@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
-import shutil
 from collections.abc import Mapping
-from io import FileIO
 from pathlib import Path, PurePath
-from typing import BinaryIO
 
-import numpy as np
 from onnx import ModelProto, TensorProto
 
 from onnx_sched.constants import Const, Span
+from onnx_sched.data_file import DataFile, copy_span
 from onnx_sched.errors import ModelError, UsageError
 from onnx_sched.files import Source, data_files, locate
 from onnx_sched.reading import model_in
-from onnx_sched.targets import replacing_all
+from onnx_sched.targets import alone, replacing_all
 from onnx_sched.tensors import every_tensor, external_tensors, fill, tensor_bytes
 
 PROTOBUF_LIMIT = 2**31 - 2**26
@@ -40,6 +36,12 @@ def copy(source: Source, target: Path) -> tuple[Path, ...]:
         ModelError: If something else stands where a data file must go.
         UsageError: If `target` is a data file of the input, or has the name of one.
     """
+    with alone(target.parent):
+        return _copy_all(source, target)
+
+
+def _copy_all(source: Source, target: Path) -> tuple[Path, ...]:
+    """As `copy`, while nobody else writes there."""
     assert source.path is not None
     places = {p: target.parent / p.relative_to(source.path.parent) for p in data_files(source)}
     _check_no_data(target, source)
@@ -60,7 +62,8 @@ def copy(source: Source, target: Path) -> tuple[Path, ...]:
         place.parent.mkdir(parents=True, exist_ok=True)
     with replacing_all([*moves.values(), target]) as made:
         for path, temporary in zip((*moves, source.path), made, strict=True):
-            shutil.copyfile(path, temporary)
+            with temporary.open("wb") as file:
+                copy_span(Span(path, 0, path.stat().st_size), file)
     return (target, *moves.values())
 
 
@@ -95,109 +98,12 @@ def size_inline(model: ModelProto) -> int:
     )
 
 
-def needs_data(model: ModelProto) -> bool:
-    """Whether weights go beside a model: some stand there already, or one protobuf cannot hold them."""
-    return bool(external_tensors(model)) or size_inline(model) >= PROTOBUF_LIMIT
-
-
-ALIGN = 4096
-"""Offsets in a data file are multiples of this, so that a runtime can map each tensor by itself."""
-
-CHUNK = 1 << 24
-"""Bytes that are copied at a time."""
-
-
-class DataFile:
-    """A data file beside a model, filled tensor by tensor."""
-
-    def __init__(self, file: BinaryIO, location: str) -> None:
-        self._file = file
-        self._location = location
-
-    def _point(self, tensor: TensorProto, length: int) -> None:
-        """Make a tensor refer to the next `length` bytes of the file."""
-        offset = -(-self._file.tell() // ALIGN) * ALIGN
-        self._file.seek(offset)
-        extra = [e for e in tensor.external_data if e.key not in ("location", "offset", "length")]
-        tensor.ClearField("raw_data")
-        tensor.ClearField("external_data")
-        tensor.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", self._location), ("offset", offset), ("length", length)):
-            tensor.external_data.add(key=key, value=str(value))
-        tensor.external_data.extend(extra)
-
-    def add_span(self, tensor: TensorProto, span: Span) -> None:
-        """Copy an external tensor's bytes."""
-        self._point(tensor, span.length)
-        self._copy(span)
-
-    def add_const(self, tensor: TensorProto, const: Const) -> None:
-        """Compute a new weight and write it; what stands in files is copied, part by part."""
-        self._point(tensor, const.nbytes)
-        self._put_const(const)
-
-    def _put_const(self, const: Const) -> None:
-        for part in const.parts:
-            self._put_const(part)
-        if const.parts:
-            return
-        if const.span is not None:
-            self._copy(const.span)
-            return
-        array = np.ascontiguousarray(const.load())
-        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        self._put(array.reshape(-1).view(np.uint8).data)  # without a second copy
-
-    def _copy(self, span: Span) -> None:
-        """Copy bytes of a file; its holes become holes without being read."""
-        end = span.offset + span.length
-        with span.path.open("rb", buffering=0) as original:
-            at = span.offset
-            while at < end:
-                data, hole = _extent(original, at, end)
-                self._file.seek(data - at, os.SEEK_CUR)
-                at = original.seek(data)
-                while at < hole:
-                    chunk = original.read(min(hole - at, CHUNK))
-                    if not chunk:
-                        raise ModelError(f"{span.path} ended while it was read")
-                    self._put(memoryview(chunk))
-                    at += len(chunk)
-        self._file.truncate()
-
-    def add_raw(self, tensor: TensorProto) -> None:
-        """Move a tensor's numbers out of the model."""
-        raw = tensor.raw_data
-        self._point(tensor, len(raw))
-        self._put(memoryview(raw))
-
-    def _put(self, data: memoryview) -> None:
-        """Write bytes; long runs of zeros become a hole, as they were one where they came from."""
-        for begin in range(0, len(data), CHUNK):
-            part = data[begin : begin + CHUNK]
-            few = part[:: CHUNK // 64]  # most data shows at once that it is none
-            if len(part) == CHUNK and not any(few) and not np.frombuffer(part, np.uint64).any():
-                self._file.seek(CHUNK, os.SEEK_CUR)
-            else:
-                self._file.write(part)
-        self._file.truncate()
-
-
-def _extent(file: FileIO, at: int, end: int) -> tuple[int, int]:
-    """Where the next data of a file begins and stops, no further than `end`.
-
-    Systems that do not tell holes from data have data only.
-    """
-    if not hasattr(os, "SEEK_DATA"):
-        return at, end
-    try:
-        data = os.lseek(file.fileno(), at, os.SEEK_DATA)
-        hole = os.lseek(file.fileno(), data, os.SEEK_HOLE)
-    except OSError as error:
-        # No more data before the end of the file, if it has one this far; or it cannot say.
-        nothing = error.errno == errno.ENXIO and os.fstat(file.fileno()).st_size >= end
-        return (end, end) if nothing else (at, end)
-    return min(data, end), min(hole, end)
+def needs_data(model: ModelProto, source: Source) -> bool:
+    """Whether weights go beside a model: those of the source stood there, or one protobuf is too small."""
+    if external_tensors(model) or size_inline(model) >= PROTOBUF_LIMIT:
+        return True
+    beside = bool(external_tensors(source.model))
+    return beside and any(tensor_bytes(t) >= INLINE for t in every_tensor(model))
 
 
 def write(
@@ -270,10 +176,11 @@ def save(
         UsageError: If `target` is a data file of the input.
     """
     _check_no_data(target, source)
-    beside = [_data_place(target, source)] if needs_data(model) else []
-    with replacing_all([*beside, target]) as made:
-        data = made[0] if beside else None
-        write(model, fresh, source, made[-1], data, beside[0].name if beside else "")
+    with alone(target.parent):
+        beside = [_data_place(target, source)] if needs_data(model, source) else []
+        with replacing_all([*beside, target]) as made:
+            data = made[0] if beside else None
+            write(model, fresh, source, made[-1], data, beside[0].name if beside else "")
     return (target, *beside)
 
 

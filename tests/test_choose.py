@@ -307,18 +307,44 @@ def excerpts_of(chooser: Chooser) -> Excerpt:
 # -- one heat ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lows", [(1.2, 1.2, 0.5, 0.5), (1.2, 0.5, 0.5, 0.5), (0.5, 1.2, 1.2, 1.2)])
-def test_a_reason_names_the_sizes_that_alone_would_win(lows: tuple[float, ...]) -> None:
-    """Only where every number of threads is safe at them."""
-    sizes = [(("n", n),) for n in (1, 1, 32, 32)]
-    conditions = [Condition(s, {}, t) for s, t in zip(sizes, (1, 2, 1, 2), strict=True)]
+@pytest.mark.parametrize(
+    ("lows", "named"),
+    [
+        ((1.2, 1.2, 0.5, 0.5), "--dim n=1"),
+        ((1.2, 0.5, 0.5, 0.5), ""),
+        ((0.5, 1.2, 1.2, 1.2), "--dim n=32"),
+        ((1.2, 0.5, 1.0, 0.5), "--threads 1"),
+        ((1.2, 0.5), ""),
+        ((1.0, 1.0, 0.5), ""),
+    ],
+)
+def test_a_reason_names_what_alone_would_win(lows: tuple[float, ...], named: str) -> None:
+    """Sizes at which every number of threads is safe, or threads with every size; and all were raced."""
+    conditions = [Condition((("n", n),), {}, t) for n in (1, 32) for t in (1, 2)]
     reason = choose._why(conditions, [speed(low, low + 0.2, 40) for low in lows])
-    won = [
-        n
-        for n in (1, 32)
-        if min(low for low, s in zip(lows, sizes, strict=True) if s == (("n", n),)) > 1
-    ]
-    assert re.findall(r"--dim n=(\d+)", reason) == [str(n) for n in won]
+    assert re.findall(r"if (.*) is all that you run", reason) == ([named] if named else [])
+
+
+def test_a_race_that_the_time_limit_ended_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the interval leaves open then is S900, with what is known so far; what is lost, is lost."""
+    for high, code in ((1.4, "S900"), (0.9, "S303")):
+        monkeypatch.setattr(
+            choose,
+            "close_race",
+            lambda o, lanes, d, high=high: {k: speed(0.5, high, 20) for k in lanes},
+        )
+        chooser, groups = region()
+        monkeypatch.setattr(Chooser, "_runner", lambda *args: None)
+        late = replace(chooser, conditions=lambda: (ONE,), deadline=time.monotonic() + 0.3)
+        known = late._race
+
+        def slowly(cut: Any, known: Any = known, late: Chooser = late) -> Any:
+            late.deadline = time.monotonic() - 1
+            return known(cut)
+
+        monkeypatch.setattr(late, "_race", slowly, raising=False)
+        decision = late.decide(groups)
+        assert (decision.code, f"[0.50, {high:.2f}]" in decision.reason) == (code, True)
 
 
 def test_variants_of_one_original_share_its_runner(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto
 
 from onnx_sched.constants import Const, Span, concat, from_array, stack
+from onnx_sched.data_file import CHUNK, DataFile
 from onnx_sched.errors import ModelError
-from onnx_sched.writing import CHUNK, DataFile
 from tests.nets import numbers
 
 BLOCK = 4096

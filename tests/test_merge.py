@@ -201,3 +201,24 @@ def test_types_that_differ_are_told(tmp_path: Path) -> None:
     paths += written(tmp_path / "other", "y = Cast<to = 11>(x)", y="double[N, 4]")
     with pytest.raises(ModelError, match=r"outputs y\[N, 4\] double, but .* y\[N, 4\] float"):
         merge(paths)
+
+
+def test_what_models_say_of_themselves_is_kept(members: list[Path]) -> None:
+    """The first one's stands as it was; what others say differently stands under their number."""
+    for k, path in enumerate(members):
+        model = onnx.load(path)
+        model.doc_string = f"member {k}"
+        model.metadata_props.add(key="labels", value="same")
+        model.metadata_props.add(key="fold", value=str(k))
+        onnx.save(model, path)
+    merged = merge(members)
+    notes = {p.key: p.value for p in merged.metadata_props}
+    assert merged.doc_string == "member 0"
+    assert notes == {
+        "labels": "same",
+        "fold": "0",
+        "m1/fold": "1",
+        "m2/fold": "2",
+        "m1/doc_string": "member 1",
+        "m2/doc_string": "member 2",
+    }

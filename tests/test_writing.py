@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sys
+import threading
 from pathlib import Path
 
 import ml_dtypes
@@ -11,11 +13,11 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from onnx_sched import files, writing
+from onnx_sched import data_file, files, writing
 from onnx_sched.constants import Array, Const, from_array
 from onnx_sched.errors import ModelError, UsageError
 from onnx_sched.files import Source
-from onnx_sched.targets import check_target
+from onnx_sched.targets import alone, check_target
 from onnx_sched.tensors import external_tensors, placeholder
 from tests.nets import COMMITTED, FOLDER, every_value, feeds, net, numbers, run
 from tests.protodiff import differences
@@ -83,7 +85,7 @@ def test_a_written_model_holds_every_number(
     if data_expected:
         offsets = [files.locate(again, t).offset for t in external_tensors(again.model)]
         assert offsets
-        assert all(offset % writing.ALIGN == 0 for offset in offsets)
+        assert all(offset % data_file.ALIGN == 0 for offset in offsets)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "bool", "float64"])
@@ -372,3 +374,49 @@ def test_old_models_list_their_weights_as_inputs(tmp_path: Path) -> None:
         assert not differences(loaded(target), model)
         inputs = feeds(model, N=2)
         np.testing.assert_array_equal(run(target, inputs)["y"], every_value(model, inputs)["y"])
+
+
+def test_weights_that_stood_beside_the_model_stay_beside_it(tmp_path: Path) -> None:
+    """Also where all of them became new ones; but no file is made for what is small."""
+    source = files.read(beside(tmp_path / "in", layered()))
+    for shape, names in ((BIG, {"out.onnx", "out.onnx.data"}), ((2, 2), {"out.onnx"})):
+        fresh = rewritten(None, model := ModelProto(graph=onnx.GraphProto(name="g")), shape)
+        folder = tmp_path / str(shape)
+        folder.mkdir()
+        writing.save(model, fresh, source, folder / "out.onnx")
+        assert set(listing(folder)) == names
+        (found,) = loaded(folder / "out.onnx").graph.initializer
+        np.testing.assert_array_equal(numpy_helper.to_array(found), fresh["new0"].load())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such locks there")
+@pytest.mark.parametrize("what", ["a result", "a copy"])
+def test_one_run_at_a_time_writes_into_a_folder(tmp_path: Path, what: str) -> None:
+    """Two runs with one target could leave the model of one beside the data of the other."""
+    source = files.read(beside(tmp_path / "in", layered()))
+    out = tmp_path / "out"
+    out.mkdir()
+    if what == "a copy":
+        thread = threading.Thread(target=writing.copy, args=(source, out / "m.onnx"))
+    else:
+        thread = threading.Thread(
+            target=writing.save, args=(source.model, {}, source, out / "m.onnx")
+        )
+    with alone(out):
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+        assert listing(out) == {}
+    thread.join(60)
+    assert len(listing(out)) == 2
+
+
+def test_a_copy_keeps_holes(tmp_path: Path) -> None:
+    """A data file full of holes takes no more room than it did."""
+    path = beside(tmp_path / "in", layered())
+    with (tmp_path / "in" / "m.data").open("ab") as file:
+        file.truncate(1 << 27)
+    (tmp_path / "out").mkdir()
+    writing.copy(files.read(path), tmp_path / "out" / "m.onnx")
+    found = (tmp_path / "out" / "m.data").stat()
+    assert (found.st_size, found.st_blocks * 512 < 1 << 24) == (1 << 27, True)

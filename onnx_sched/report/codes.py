@@ -239,8 +239,8 @@ _ALL = (
     Code(
         "S900",
         "out of time",
-        "The time for measuring was over before the turn of these nodes came; what is not measured "
-        "is not changed.",
+        "The time for measuring was over before the turn of these nodes came, or before their race was "
+        "decided; what is not measured is not changed.",
         "Give it longer with --time-limit 300, or decide without measuring: --choose model.",
         f"{_TWO} => (float[] y, float[] q) {{ y = MatMul(x, v) q = MatMul(z, w) }}",
         _SQUARES,
