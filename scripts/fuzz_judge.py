@@ -36,6 +36,7 @@ from scripts.fuzz_limits import (
     Reference,
     Skip,
     differs,
+    float_types,
     is_sound,
     line,
     references,
@@ -269,9 +270,10 @@ def _check_wild(
 ) -> None:
     """With NaN and Inf among the inputs, both models have them in the same places.
 
-    ONNX Runtime's MaxPool makes the lowest number of NaN: what follows is a matter of who overflows first.
+    ONNX Runtime's MaxPool makes the lowest number of NaN, and half floats overflow early: what follows is
+    a matter of who does so first.
     """
-    if any(n.op_type == "MaxPool" for n in model.graph.node):
+    if any(n.op_type == "MaxPool" for n in model.graph.node) or "float16" in float_types(model):
         return
     feeds = make_feeds(model, *SIZES[-1], seed + len(SIZES) - 1, wild=True)
     if (both := _both(model, new, feeds, False, at, "with NaN")) is None:

@@ -109,7 +109,7 @@ def references(model: ModelProto, seed: int, nudges: int = 2) -> list[Reference]
     except RuntimeRefused as refused:
         raise Skip(line(refused)) from None
     references = [Reference(f, o) for f, o in zip(feeds, outputs, strict=True)]
-    size = max((NUDGE[d] for d in _float_types(model)), default=0.0)
+    size = max((NUDGE[d] for d in float_types(model)), default=0.0)
     moved: list[list[dict[str, Any]]] = []
     for k in range(nudges):
         rng = np.random.default_rng([seed, k, 7])
@@ -122,15 +122,17 @@ def references(model: ModelProto, seed: int, nudges: int = 2) -> list[Reference]
     rounded = [_rounded(model, f) for f in feeds] if nudges == MANY else [None]
     if None not in rounded:
         moved.append([r for r in rounded if r is not None])
+    # A double may come of a float: rounding goes by the coarsest type in the model.
+    base = max((BASE[d] for d in float_types(model)), default=0.0)
     for k, reference in enumerate(references):
         for name, array in reference.outputs.items():
-            reference.limits[name] = _limit(array, [m[k][name] for m in moved])
+            reference.limits[name] = _limit(array, [m[k][name] for m in moved], base)
     if all(limit is None for r in references for limit in r.limits.values()):
         raise Skip("every output is ill-conditioned")
     return references
 
 
-def _float_types(model: ModelProto) -> list[str]:
+def float_types(model: ModelProto) -> list[str]:
     """Types of floats that the model computes in, as far as its weights and casts say."""
     numbers = {t.data_type for t in model.graph.initializer}
     numbers |= {v.type.tensor_type.elem_type for v in model.graph.input}
@@ -162,7 +164,7 @@ def _nudged_model(model: ModelProto, rng: np.random.Generator, size: float) -> M
 
 def _rounded(model: ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array] | None:
     """What ONNX's reference, which rounds every half float, makes of a model that has some."""
-    if "float16" not in _float_types(model):
+    if "float16" not in float_types(model):
         return None
     copy = ModelProto()
     copy.CopyFrom(model)
@@ -176,7 +178,7 @@ def _rounded(model: ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array] 
     return dict(zip([o.name for o in model.graph.output], map(np.asarray, outputs), strict=True))
 
 
-def _limit(array: Array, moved: Sequence[Array]) -> Array | None:
+def _limit(array: Array, moved: Sequence[Array], least: float) -> Array | None:
     """How far each element may be off; None where the output is too sensitive."""
     if any(m.shape != array.shape for m in moved):
         return None
@@ -195,14 +197,14 @@ def _limit(array: Array, moved: Sequence[Array]) -> Array | None:
         )
     if spread > HOPELESS * max(size, 1e-3):
         return None
-    base = BASE[str(array.dtype)]
+    base = max(BASE[str(array.dtype)], least)
     return np.asarray(base * np.abs(wide) + base * max(1.0, size) * 0.3 + MARGIN * spread)
 
 
 def wider(limit: Array | None, want: Array, own: Array) -> Array | None:
     """A limit that also forgives what ONNX Runtime's optimizations do to the original."""
     if limit is None or want.shape != own.shape:
-        return limit
+        return None
     if want.dtype.kind != "f":  # numbers of places, say: there is no near miss
         return limit if np.array_equal(want, own) else None
     with np.errstate(all="ignore"):
