@@ -117,8 +117,7 @@ def test_a_replayed_plan_measures_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     def race(*args: object) -> None:
         raise AssertionError("raced")
 
-    monkeypatch.setattr("onnx_sched.trial.Race", race)
-    monkeypatch.setattr("onnx_sched.choose.Race", race)
+    monkeypatch.setattr("onnx_sched.races.Race", race)
     result = pipeline.optimize(FOLDER / "critic_ensemble.onnx", Options(plan=path))
     assert result.report.status == "optimized"
     assert result.report.latency == ()

@@ -182,7 +182,7 @@ _ALL = (
         "differ in this: a zero point, a scale, packed weights, an old opset. The reason says which.",
         "Give the lanes separate inputs, use ungrouped ops within a lane, or export with a newer opset.",
         "(float[N,4,8,8] x) => (float[] a, float[] b) "
-        "{ a = Conv<group = 2>(x, v) b = Conv<group = 2>(x, w) }",
+        "{ a = ConvTranspose<group = 2>(x, v) b = ConvTranspose<group = 2>(x, w) }",
         (("v", (4, 2, 3, 3)), ("w", (4, 2, 3, 3))),
     ),
     Code(
