@@ -71,7 +71,9 @@ def _sole_maker(circuit: Circuit, norm: Unit, home: Mapping[int, Group]) -> Unit
         return None
     if norm.integer("axis", -1) % len(shape) != len(shape) - 1 or not isinstance(name, str):
         return None
-    alone = len(circuit.graph.readers.get(name, ())) == 1 and name not in circuit.graph.output_set
+    # The norm may read it by way of a Concat and a Split, which others may read, too.
+    alone = set(circuit.graph.readers.get(name, ())) <= set(norm.nodes)
+    alone = alone and name not in circuit.graph.output_set
     current = next(u for u in home[maker.number].units if u.number == maker.number)
     return current if alone else None
 

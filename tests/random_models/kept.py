@@ -151,6 +151,10 @@ TEXTS = {
         p = AveragePool<ceil_mode=1, kernel_shape=[1], strides=[2]>(x)  c = Concat<axis=-1>(x, p)
         a = Gather<axis=2>(z, one)  b = Gather<axis=2>(c, one)  d = MatMul(a, w)  e = MatMul(b, v)
         y = Add(d, e) }""",
+    "norms of what is joined and split again": """w v = (4,4); g h = (4,)
+        (float[N,4] x, float[N,4] z) => (float[N,8] c, float[N,4] y, float[N,4] t) {
+        a = MatMul(x, w)  b = MatMul(z, v)  c = Concat<axis=1>(a, b)  d, e = Split<axis=1>(c)
+        y = LayerNormalization(d, g)  t = LayerNormalization(e, h) }""",
     "parts that overlap of products cut into parts": """w v u t = (4,4)
         (float[N,4] x) => (float[N,4] y, float[N,4] z, float[N,4] o) {
         a = MatMul(x, w)  b = MatMul(x, v)  c = MatMul(x, u)  d = MatMul(x, t)
