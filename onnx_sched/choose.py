@@ -141,11 +141,11 @@ class Chooser:
         speedups: tuple[Speedup, ...],
     ) -> Decision:
         if chosen is None:
-            undecided = all(s.high >= SAFE for s in speedups)
+            undecided = bool(speedups) and all(s.high >= SAFE for s in speedups)
             if undecided and time.monotonic() > self.deadline:
-                best = max(speedups, key=lambda s: s.ratio, default=None)
-                so_far = f", so far {shown(best)}" if best is not None else ""
-                return Decision((), speedups, f"the time limit ended its race{so_far}", "S900")
+                best = max(speedups, key=lambda s: s.ratio)
+                reason = f"the time limit ended its race, so far {best.words}"
+                return Decision((), speedups, reason, "S900")
             return Decision((), speedups, _why(self.conditions(), speedups))
         groups = formed(region, chosen, self.analysis.circuit)
         races = tuple(zip(self.conditions(), speedups, strict=False))
@@ -228,15 +228,15 @@ def _why(conditions: Sequence[Condition], speedups: Sequence[Speedup]) -> str:
         best = max(speedups, key=lambda s: s.ratio, default=None)
         if best is None:
             return "it does not run by itself"
-        return f"measured no difference: at best {shown(best)}"
+        return f"measured no difference: at best {best.words}"
     where, speedup = lost
-    words = f"measured {shown(speedup)} at {where.label}"
+    words = f"measured {speedup.words} at {where.label}"
     for flag in (_dims, _threads):
         for value in dict.fromkeys(map(flag, conditions)):
             found = [s for c, s in races if flag(c) == value]
             complete = len(found) == sum(flag(c) == value for c in conditions)
             if complete and all(s.low >= SAFE for s in found) and any(s.low > 1 for s in found):
-                there = ", ".join(map(shown, found))
+                there = ", ".join(s.words for s in found)
                 return f"{words}; if {value} is all that you run, name it: there it was {there}"
     return words
 
@@ -249,8 +249,3 @@ def _dims(condition: Condition) -> str:
 def _threads(condition: Condition) -> str:
     """How a user asks for the threads of a condition."""
     return f"--threads {condition.threads}"
-
-
-def shown(speedup: Speedup) -> str:
-    """A ratio with its interval."""
-    return f"{speedup.ratio:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}]"

@@ -82,8 +82,5 @@ def too_slow(raced: Sequence[tuple[Condition, Speedup]], plan: Plan) -> Objectio
     if lost is None:
         return None
     condition, speedup = lost
-    reason = (
-        f"the whole model measured {speedup.ratio:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}] "
-        f"at {condition.label}"
-    )
+    reason = f"the whole model measured {speedup.words} at {condition.label}"
     return Objection([least(plan)], "S303", reason)

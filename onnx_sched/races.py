@@ -73,21 +73,22 @@ def close_race(
 ) -> dict[int, Speedup]:
     """Race sessions until more samples would hardly change a verdict, or it has taken long enough.
 
-    Where the memory of a session lies makes some a tenth faster or slower for as long as they live.  So
-    all are opened anew, in random order, for every few samples.
+    Where the memory of a session lies makes it faster or slower for as long as it lives.  So all are
+    opened anew, in random order, for every few samples.
 
     Args:
         openers: Each opens a session and gives what runs it once, or raises RuntimeRefused.
         lanes: Who is to be compared with whom, by any key.
         deadline: Time (of `time.monotonic`) after which it is over in any case.
         demand: What makes a verdict.
-        strict: Whether it is an error if one does not run; else it is left out.
+        strict: Whether it is an error if one does not run, at the first opening or later; else it is
+            left out.
     """
     rng, begin = np.random.default_rng(len(openers)), time.monotonic()
     taken: list[dict[int, Samples]] = []
     while True:
         taken.append(_opening(openers, rng, strict))
-        ran = {k: pair for k, pair in lanes.items() if all(n in taken[0] for n in pair)}
+        ran = {k: pair for k, pair in lanes.items() if all(n in one for one in taken for n in pair)}
         speedups = {
             k: pooled([(one[before], one[after]) for one in taken])
             for k, (before, after) in ran.items()

@@ -71,13 +71,14 @@ def alone(folder: Path) -> Iterator[None]:
         return
     import fcntl
 
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # file systems without locks
+    with contextlib.ExitStack() as held:
+        # Some file systems have no locks, and some folders may be written but not read; where there is no
+        # folder, the write itself says so.
+        with contextlib.suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, handle)
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(handle)
 
 
 def _temporary(target: Path) -> Path:

@@ -15,6 +15,7 @@ from onnx_sched.circuit import LINEAR, Circuit
 from onnx_sched.constants import Const
 from onnx_sched.cost import Device
 from onnx_sched.extract import excerpts, fingerprint
+from onnx_sched.find import is_heavy
 from onnx_sched.passes.fold import NORMS
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.payoff import Costs, region_costs, replaced
@@ -53,9 +54,6 @@ class Variant:
         return sum(map(self.costs.log_ratio, self.costs.sizes)) / len(self.costs.sizes)
 
 
-HEAVY = frozenset("Conv ConvTranspose MatMul MatMulInteger MatMulNBits QLinearMatMul".split())
-"""Kinds of groups, other than linear maps, that may stay as they were within a region."""
-
 CONVOLUTIONS = frozenset({"conv_t", "grouped_conv"})
 
 
@@ -73,7 +71,7 @@ def _forms(group: Group) -> tuple[str, ...]:
     if group.kind in NORMS:
         return ("stacked", "conv_t")
     if group.kind != LINEAR:
-        return (group.form, SEPARATE) if group.kind in HEAVY else (group.form,)
+        return (group.form, SEPARATE) if is_heavy(group.units[0]) else (group.form,)
     if len({u.operands[0] for u in group.units}) == 1:
         return ("wide", "stacked", "apart", "conv_t", "grouped_conv", SEPARATE)
     return ("stacked", "conv_t", "grouped_conv", SEPARATE)

@@ -41,7 +41,7 @@ from onnx_sched.judge.measure import Runner, Speedup, runner
 from onnx_sched.judge.provider import select_provider
 from scripts.bounds import Bound, bound
 from scripts.compare_latency import complain, dims_of, files
-from scripts.contest import AGAIN, ORIGINAL, Contest, words
+from scripts.contest import AGAIN, ORIGINAL, Contest
 
 OPTIMISED = "optimised"
 
@@ -94,7 +94,7 @@ class Row:
         """For people."""
         s = self.speedup
         if self.changed:
-            said = f"{s.before_us:9.1f} us {s.after_us:9.1f} us  {words(s)}"
+            said = f"{s.before_us:9.1f} us {s.after_us:9.1f} us  {s.words}"
         else:
             said = f"{s.before_us:9.1f} us  unchanged"
         return (

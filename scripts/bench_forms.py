@@ -33,7 +33,7 @@ from models.mlp import grouped_mlp
 from onnx_sched.judge.agree import validate
 from onnx_sched.judge.measure import Runner, Speedup, runner
 from onnx_sched.judge.significance import SpeedVerdict
-from scripts.contest import AGAIN, ORIGINAL, Contest, words
+from scripts.contest import AGAIN, ORIGINAL, Contest
 from scripts.table_forms import EMPTY, PLANNED, Size, by_hand, planned
 
 OURS, PROMISED, TOGETHER = "ours", "ours, not empty", "ours, all sizes"
@@ -176,14 +176,13 @@ def lines(cell: Cell) -> list[str]:
     """A cell for people."""
     before = next(iter(cell.gains.values())).before_us
     yields = [
-        f"width {cell.width}, batch {cell.batch}: original {before:.1f} us, A/A {words(cell.floor)}"
+        f"width {cell.width}, batch {cell.batch}: original {before:.1f} us, A/A {cell.floor.words}"
     ]
-    yields += [f"  {name:24} {words(gain)}" for name, gain in cell.gains.items()]
+    yields += [f"  {name:24} {gain.words}" for name, gain in cell.gains.items()]
     for duel in cell.duels:
         said = "the same model" if duel.same else duel.verdict.replace("_", " ")
         yields.append(
-            f"  {duel.ours} against {duel.best}: {words(duel.found)}, "
-            f"A/A {words(duel.floor)}: {said}"
+            f"  {duel.ours} against {duel.best}: {duel.found.words}, A/A {duel.floor.words}: {said}"
         )
     return yields
 
@@ -193,7 +192,7 @@ def table(cells: Sequence[Cell]) -> str:
     names = list(cells[0].gains)
     rows = [["width, batch", *names], ["---"] * (len(names) + 1)]
     for cell in cells:
-        rows.append([f"{cell.width}, {cell.batch}", *(words(cell.gains[n]) for n in names)])
+        rows.append([f"{cell.width}, {cell.batch}", *(cell.gains[n].words for n in names)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -31,7 +31,7 @@ import onnx_sched
 from models.mlp import grouped_mlp
 from onnx_sched.judge.measure import Runner, Speedup
 from onnx_sched.judge.significance import SpeedVerdict
-from scripts.contest import AGAIN, ORIGINAL, Contest, words
+from scripts.contest import AGAIN, ORIGINAL, Contest
 from scripts.peers import OURS, PEERS, Array, Peer, Setting, version
 from scripts.table_forms import Size
 
@@ -129,7 +129,7 @@ def table(rows: Sequence[Row], ours_us: float) -> str:
             lines.append(f"{name:18} {'':9}  {row.note}")
             continue
         said = "" if row.verdict == "faster" else f"  {str(row.verdict).replace('_', ' ')}"
-        lines.append(f"{name:18} {row.ours.before_us:9.1f}  {words(row.ours)}{said}")
+        lines.append(f"{name:18} {row.ours.before_us:9.1f}  {row.ours.words}{said}")
     return "\n".join(lines)
 
 
@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         contest.run(options.pairs, options.openings)
     rows = rows_of(contest, notes)
     ours_us = contest.gain(OURS).after_us
-    print(table(rows, ours_us), f"A/A {words(contest.floor)}", sep="\n")
+    print(table(rows, ours_us), f"A/A {contest.floor.words}", sep="\n")
     raced = [row for row in rows if row.ours is not None]
     beaten = [row for row in raced if row.verdict == "faster"]
     print(

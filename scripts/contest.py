@@ -88,12 +88,3 @@ def _turn(once: Runner, turns: int) -> Runner:
         return None
 
     return several
-
-
-def words(found: Speedup) -> str:
-    """A ratio with its interval.
-
-    >>> words(Speedup(2.0, 1.0, 2.0, 1.9, 2.1, 80))
-    '2.00x [1.90, 2.10]'
-    """
-    return f"{found.ratio:.2f}x [{found.low:.2f}, {found.high:.2f}]"

@@ -15,10 +15,11 @@ import onnx
 import pytest
 
 from models.mlp import grouped_mlp
+from onnx_sched.judge import measure
 from onnx_sched.judge.agree import validate
 from onnx_sched.judge.measure import Runner, Speedup
 from onnx_sched.judge.runtime import RuntimeRefused, open_session, run
-from scripts import bench_forms, bench_peers, contest, peers
+from scripts import bench_forms, bench_peers, peers
 from scripts.contest import AGAIN, ORIGINAL, Contest
 from scripts.table_forms import EMPTY, PLANNED, Size, by_hand, planned
 
@@ -78,8 +79,8 @@ def test_times_are_those_of_one_run() -> None:
 
 
 def test_doctests() -> None:
-    """The examples in the docstrings hold."""
-    found = doctest.testmod(contest)
+    """The examples of what benchmarks print hold."""
+    found = doctest.testmod(measure)
     assert found.attempted
     assert found.failed == 0
 

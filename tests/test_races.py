@@ -132,6 +132,19 @@ def test_who_does_not_run_is_left_out(watch: Callable[[float], Stopwatch]) -> No
         race([nothing, refused], end)
 
 
+def test_who_stops_running_in_between_is_left_out(watch: Callable[[float], Stopwatch]) -> None:
+    """An opening may fail where an earlier one did not: for want of memory, say."""
+    watch(SAFE - 0.01)
+    openings: list[int] = []
+
+    def once() -> Runner:
+        openings.append(1)
+        return refused() if len(openings) > 1 else nothing()
+
+    found = close_race([nothing, once, nothing], {0: (0, 1), 1: (0, 2)}, time.monotonic() + 3600)
+    assert set(found) == {1}
+
+
 def test_samples_are_those_of_each_runner() -> None:
     """A runner that takes three times as long is three times as slow, whatever the order."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +15,7 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from onnx_sched import data_file, files, writing
+from onnx_sched import data_file, files, targets, writing
 from onnx_sched.constants import Array, Const, from_array
 from onnx_sched.errors import ModelError, UsageError
 from onnx_sched.files import Source
@@ -409,6 +411,22 @@ def test_one_run_at_a_time_writes_into_a_folder(tmp_path: Path, what: str) -> No
         assert listing(out) == {}
     thread.join(60)
     assert len(listing(out)) == 2
+
+
+def test_a_folder_that_gives_no_lock_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One may write into some folders without reading them; others stand on systems without locks."""
+    source = files.read(beside(tmp_path / "in", layered()))
+    (tmp_path / "out").mkdir()
+
+    def forbidden(path: Path, flags: int) -> int:
+        raise PermissionError(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(targets, "os", SimpleNamespace(**vars(os) | {"open": forbidden}))
+        writing.save(source.model, {}, source, tmp_path / "out" / "m.onnx")
+    assert len(listing(tmp_path / "out")) == 2
 
 
 def test_a_copy_keeps_holes(tmp_path: Path) -> None:

@@ -74,10 +74,7 @@ def _slower(gate: Gate, found: Comparison) -> str:
         return "nothing was timed: " + ("; ".join(found.notes) or "no reason known")
     limit = 1 / (1 + gate.percent / 100)
     worst = [row for row in found.latency if row.verdict == "slower" and row.speedup.high < limit]
-    return "; ".join(
-        f"{row.label}: {row.speedup.ratio:.2f}x [{row.speedup.low:.2f}, {row.speedup.high:.2f}]"
-        for row in worst
-    )
+    return "; ".join(f"{row.label}: {row.speedup.words}" for row in worst)
 
 
 def _launches(gate: Gate, found: Comparison) -> str:

@@ -53,6 +53,15 @@ class Speedup:
     high: float
     pairs: int
 
+    @property
+    def words(self) -> str:
+        """The ratio, never without its interval.
+
+        >>> Speedup(2.0, 1.0, 2.0, 1.9, 2.1, 80).words
+        '2.00x [1.90, 2.10]'
+        """
+        return f"{self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+
 
 def runner(
     model: bytes | Path,

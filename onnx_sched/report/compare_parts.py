@@ -54,8 +54,7 @@ def _three(number: float) -> str:
 
 def ratio_text(row: LatencyRow) -> str:
     """A speed-up, never without its interval."""
-    found = row.speedup
-    return f"{found.ratio:.2f}x [{found.low:.2f}, {found.high:.2f}]"
+    return row.speedup.words
 
 
 def noise_text(row: LatencyRow) -> str:
