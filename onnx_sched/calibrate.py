@@ -5,6 +5,8 @@ The numbers only rank the forms that are then raced, so each is taken from one p
     dispatch      a chain of nodes on one number
     streaming     a chain of additions on a megabyte
     moving        a Transpose of a few megabytes
+    norms         a LayerNormalization of a megabyte
+    runs          an addition that broadcasts along a middle axis
     arithmetic    a square product
     weights       a product with one row
     repacking     a batched product with a few rows, less what the above explain
@@ -58,6 +60,12 @@ class _Bench:
         node = helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0, 2])
         moved = self._time([node], {}, (64, 512, 16)) - dispatch
         move = _rate(8 * 64 * 512 * 16, moved)
+        rows, width = 4096, 64
+        scale = {"c": _ones(width)}
+        normed = self._time(_chain("LayerNormalization", 4), scale, (rows, width)) / 4 - dispatch
+        norm = _rate(8 * rows * width, normed)
+        runs = self._time(_chain("Add", 4), {"c": _ones(8, 1, 16)}, (8, 512, 16)) / 4 - dispatch
+        run_us = max(0.0, (runs - _us(8 * 8 * 512 * 16, stream)) / (8 * 512))
         square = self._time(_linear(), _linear_weights(512, 512), (512, 512)) - dispatch
         gflops = 2 * 512**3 / square / 1e3
         single = self._time(_linear(), _linear_weights(1024, 1024), (1, 1024)) - dispatch
@@ -84,6 +92,8 @@ class _Bench:
             lane_us=round(lane_us, 4),
             stream_gb_s=round(stream, 2),
             move_gb_s=round(move, 2),
+            norm_gb_s=round(norm, 2),
+            run_us=round(run_us, 5),
             rows_gflops=round(rows_gflops, 1),
             image_us=round(image_us, 4),
             fuses_linear=not self._provider.startswith("CUDA"),

@@ -35,11 +35,16 @@ class Device:
     lane_us: float
     stream_gb_s: float
     move_gb_s: float
+    norm_gb_s: float
+    run_us: float
     rows_gflops: float
     image_us: float
     fuses_linear: bool
     convolves: bool
 
+
+MAY_BE_FREE = frozenset({"image_us", "lane_us", "run_us"})
+"""What takes no time on some devices, or too little to be seen when a profile is fitted."""
 
 SHIPPED = ("cpu", "cuda-a100", "cuda-h100", "cuda-h200", "cuda-t4")
 """Profiles that come with the package."""
@@ -97,8 +102,10 @@ def _faults(data: Mapping[str, Any]) -> Iterator[str]:
         elif kind is not None and not isinstance(value, kind):
             yield f"{key} must be {'text' if kind is str else 'true or false'}"
         elif kind is None and (
-            not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < inf
+            not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < inf
         ):
+            yield f"{key} must be a number, 0 or more"
+        elif kind is None and value == 0 and key not in MAY_BE_FREE:
             yield f"{key} must be a number above 0"
     for key in data:
         if key not in known:
@@ -114,7 +121,11 @@ MOVES = frozenset(
     "Concat DepthToSpace Expand Gather GatherElements GatherND Pad ScatterND Slice SpaceToDepth Split Tile "
     "Transpose".split()
 )
+NORMS = frozenset(
+    "GroupNormalization LayerNormalization RMSNormalization SkipLayerNormalization".split()
+)
 VIEWS = frozenset("Flatten Identity Reshape Squeeze Unsqueeze".split())
+BROADCASTING = frozenset("Add Div Max Mean Min Mod Mul Pow PRelu Sub Sum Where".split())
 FREE = frozenset({"Constant"})
 
 ShapeOf = Callable[[str], Shape | None]
@@ -158,7 +169,7 @@ class Estimate:
         d = self.device
         time = d.dispatch_us
         if domain_of(node) == "" and node.op_type in VIEWS:
-            return time
+            return time / 2
         values = [
             *(i for i in node.input if i and not self.constant(i)),
             *(o for o in node.output if o),
@@ -167,7 +178,34 @@ class Estimate:
         if node.op_type in ("MatMul", "Gemm", "Conv"):
             return time + self._product(node)
         rate = d.move_gb_s if node.op_type in MOVES else d.stream_gb_s
-        return time + moved / rate / 1e3
+        if node.op_type in NORMS:
+            rate = d.norm_gb_s
+        return time + moved / rate / 1e3 + d.run_us * self._runs(node)
+
+    def _runs(self, node: NodeProto) -> int:
+        """Stretches in which an operand that broadcasts meets a result; 0 where none does."""
+        out = self.shape(node.output[0])
+        if node.op_type not in BROADCASTING or out is None:
+            return 0
+        lengths = []
+        for name in node.input:
+            shape = self.shape(name) if name else None
+            if shape is not None and shape != out and len(shape) <= len(out):
+                lengths.append(self._run(shape, out))
+        return count(out, self.assume) // min(lengths) if lengths else 0
+
+    def _run(self, shape: Shape, out: Shape) -> int:
+        """Numbers of a result over which an operand goes on without a turn."""
+        padded = (1,) * (len(out) - len(shape)) + shape
+        length, follows = 1, None
+        for own, whole in zip(reversed(padded), reversed(out), strict=True):
+            if whole == 1:
+                continue
+            if follows is not None and (own == whole) != follows:
+                break
+            follows = own == whole
+            length *= count((whole,), self.assume)
+        return max(1, length)
 
     def _size(self, name: str) -> int:
         shape = self.shape(name)

@@ -113,7 +113,8 @@ def steps(bulk: Bulk, source: Layout, target: Layout) -> tuple[Step, ...] | None
         return steps(_with_spare(bulk, source[spare]), without_spare(source), without_spare(target))
     if spare is not None:
         rest = steps(bulk, without_spare(source), target)
-        return None if rest is None else (Crop(spare), *rest)
+        found = None if rest is None else (Crop(spare), *rest)
+        return _turned_first(bulk, source, target, found) if _is_image(source) else found
     if room is not None:
         rest = steps(bulk, source, without_spare(target))
         return None if rest is None else (*rest, Extend(room, len(target)))
@@ -138,25 +139,44 @@ def steps(bulk: Bulk, source: Layout, target: Layout) -> tuple[Step, ...] | None
     return (*first, Transpose(tuple(order)), *last) if order != sorted(order) else (*first, *last)
 
 
+def _turned_first(
+    bulk: Bulk, source: Layout, target: Layout, otherwise: tuple[Step, ...] | None
+) -> tuple[Step, ...] | None:
+    """Out of an image, channels last before its spare pixel goes, unless another way takes fewer nodes."""
+    last: Layout = ((), (), *without_spare((source[3],)), source[1])
+    rest = steps(bulk, last, target)
+    turned = None if rest is None else (Transpose((0, 2, 3, 1)), Crop(2), *rest)
+    ways = [way for way in (turned, otherwise) if way is not None]
+    return min(ways, key=effort, default=None)
+
+
 def _moves(bulk: Bulk, source: Layout, target: Layout) -> tuple[list[Axis], list[int]]:
     """The pieces that a Transpose moves whole, in their order before it, and its perm.
 
     Axes of size 1 of the source, or else of the target, take part where that saves a Reshape; each
-    stays beside the piece that it follows, so that few axes seem to move.
+    stays beside the piece that it precedes, so that few axes seem to move.  Into an image and out of
+    one, the Transpose is that from and to channels last, [1, 1, rows, channels]: a runtime may take it
+    into the reordering that its convolutions need anyway.
     """
     want = bulk.core(target)
-    cut = _chunks(bulk, source, want)
-    if all(len(chunks) <= 1 for chunks in cut):
-        pieces = [chunks[0] if chunks else () for chunks in cut]
-        order = _following(pieces, lambda piece: want.index(piece[0]))
-        return pieces, order
     have = bulk.core(source)
     aims = [tuple(a for a in axis if bulk.dim(a) != 1) for axis in target]
-    if all(not aim or _stands_in(aim, have) for aim in aims):
-        back = _following(aims, lambda aim: have.index(aim[0]))
+    direct = all(not aim or _stands_in(aim, have) for aim in aims)
+    cut = _chunks(bulk, source, want)
+    if all(len(chunks) <= 1 for chunks in cut) and not (direct and _is_image(target)):
+        pieces = [chunks[0] if chunks else () for chunks in cut]
+        order = _preceding(pieces, lambda piece: want.index(piece[0]))
+        return pieces, order
+    if direct:
+        back = _preceding(aims, lambda aim: have.index(aim[0]))
         return [aims[k] for k in back], [back.index(k) for k in range(len(aims))]
     pieces = [chunk for chunks in cut for chunk in chunks]
     return pieces, sorted(range(len(pieces)), key=lambda k: want.index(pieces[k][0]))
+
+
+def _is_image(layout: Layout) -> bool:
+    """Whether a layout is that of one image with features as channels: `stacking.columns`."""
+    return len(layout) == 4 and not layout[0] and LANE in layout[1] and not layout[2]
 
 
 def _stands_in(part: Axis, whole: Sequence[Atom]) -> bool:
@@ -165,11 +185,13 @@ def _stands_in(part: Axis, whole: Sequence[Atom]) -> bool:
     return tuple(whole[start : start + len(part)]) == part
 
 
-def _following(pieces: Sequence[Axis], place: Callable[[Axis], int]) -> list[int]:
-    """The pieces sorted by their place, where an empty one follows the one before it."""
+def _preceding(pieces: Sequence[Axis], place: Callable[[Axis], int]) -> list[int]:
+    """The pieces sorted by their place; an empty one goes with the next, in front and at the end it stays."""
     keys: list[tuple[int, int]] = []
     for k, piece in enumerate(pieces):
-        keys.append((place(piece) if piece else keys[-1][0] if keys else -1, k))
+        after = next((p for p in pieces[k:] if p), None)
+        before = any(pieces[:k]) or bool(piece)
+        keys.append((-1 if not before else len(pieces) if after is None else place(after), k))
     return sorted(range(len(pieces)), key=lambda k: keys[k])
 
 

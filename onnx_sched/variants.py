@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from onnx import TensorProto
+
 from onnx_sched.analysis import Analysis
 from onnx_sched.circuit import LINEAR, Circuit
 from onnx_sched.constants import Const
@@ -23,6 +25,19 @@ from onnx_sched.plan import Group, Plan
 from onnx_sched.sums import reductions
 
 SEPARATE = "separate"
+UNIFORM = (
+    (),
+    ("instance_norm",),
+    ("conv_t",),
+    ("instance_norm", "conv_t"),
+    ("instance_norm", "grouped_conv"),
+    ("instance_norm", "apart", "conv_t"),
+    ("grouped_conv",),
+    ("apart",),
+    ("apart", "conv_t"),
+)
+"""Where the search starts: every group takes the first of these forms that it can have, or its own."""
+
 SWEEPS = 2
 TRIALS = 40
 
@@ -69,7 +84,10 @@ def _forms(group: Group) -> tuple[str, ...]:
     if group.segments:
         return (group.form, "parts", SEPARATE)
     if group.kind in NORMS:
-        return ("stacked", "conv_t")
+        scale = group.units[0].operands[1]
+        plain = isinstance(scale, Const) and scale.elem_type == TensorProto.FLOAT
+        channels = plain and group.kind == "LayerNormalization"
+        return ("stacked", "conv_t", "instance_norm") if channels else ("stacked", "conv_t")
     if group.kind != LINEAR:
         return (group.form, SEPARATE) if is_heavy(group.units[0]) else (group.form,)
     if len({u.operands[0] for u in group.units}) == 1:
@@ -146,12 +164,16 @@ class Explorer:
                 options[kind_key(group, self._analysis.circuit)] = choices
         plain: list[Variant] = []
         start: dict[Hashable, str] = {}
-        for form in ("", "stacked", "conv_t", "grouped_conv", "apart"):
-            chosen: dict[Hashable, str] = {k: form for k, c in options.items() if form in c}
-            if form and not chosen:
+        for preferred in UNIFORM:
+            chosen: dict[Hashable, str] = {
+                k: next(f for f in preferred if f in c)
+                for k, c in options.items()
+                if not set(preferred).isdisjoint(c)
+            }
+            if preferred and not chosen:
                 continue
             variant = self._try(chosen)
-            if variant is not None:
+            if variant is not None and variant not in plain:
                 plain.append(variant)
                 if variant.score <= min(v.score for v in plain):
                     start = dict(chosen)
@@ -172,7 +194,7 @@ class Explorer:
             by_size = sorted(ranked, key=lambda v: v.costs.log_ratio(size))
             found += [v for v in by_size[: max(1, count // 4)] if v not in found]
         # The cost model may be wrong about a whole form: the best uniform ones get their chance, too.
-        for variant in sorted(plain, key=lambda v: v.score)[:3]:
+        for variant in sorted(plain, key=lambda v: v.score)[:4]:
             if variant not in found and variant.score < SURE:
                 found.append(variant)
         return found

@@ -254,13 +254,18 @@ def carried_out(
     *,
     kinds: Sequence[str] = (LINEAR,),
     nonempty: bool = False,
+    norm: str = "",
 ) -> Outcome:
-    """Batch all that is legal, groups of some kinds in a form of our choice if they have that one."""
+    """Batch all that is legal, groups of some kinds in a form of our choice if they have that one.
+
+    `norm` is the form of LayerNormalization, if that is to be another one.
+    """
     analysis = analysed(model)
     analysis = replace(analysis, circuit=replace(analysis.circuit, nonempty=nonempty))
     _, groups = best_groups(analysis.circuit, lambda unit: False)
+    wanted = dict.fromkeys(kinds, form) | ({"LayerNormalization": norm} if norm else {})
     chosen = tuple(
-        replace(g, form=form) if g.kind in kinds and form in forms(g) else g for g in groups
+        replace(g, form=wanted[g.kind]) if wanted.get(g.kind) in forms(g) else g for g in groups
     )
     refusals: list[Refusal] = []
     rewritten, left = made(analysis, chosen, refusals)

@@ -23,9 +23,14 @@ MAP = "y@ = MatMul(n@, u@)"
 
 
 def build(
-    body: str, outputs: str = "y", rows: str = "float[N,12]", opset: int = 21, axis: int = -1
+    body: str,
+    outputs: str = "y",
+    rows: str = "float[N,12]",
+    opset: int = 21,
+    axis: int = -1,
+    more: Mapping[str, ArrayLike] | None = None,
 ) -> ModelProto:
-    """Three lanes: a map, then the body; `y@` of all lanes are joined."""
+    """Three lanes: a map, then the body, which may read more weights; `y@` of all lanes are joined."""
     lines = [f"p0, p1, p2 = Split<axis={axis}>(x, thirds)"]
     lines += [f"a{k} = Gemm(p{k}, w{k}, c{k})" for k in range(LANES)]
     if rows.count(",") > 1:
@@ -44,6 +49,7 @@ def build(
             f"v{k}": numbers(4, 5, seed=50 + k),
             f"d{k}": numbers(3, seed=60 + k),
         }
+    weights |= more or {}
     read = {n: v for n, v in weights.items() if n in " ".join(lines)}
     declared = ", ".join(f"float[] {name}" for name in outputs.split())
     text = f"({rows} x) => ({declared}) {{ {' '.join(lines)} }}"

@@ -531,7 +531,7 @@ EXAMPLES: list[tuple[Bulk, Layout, Layout, tuple[Step, ...] | None]] = [
         Bulk(4, ("B", 8)),
         packed(2, 1),
         ((), (LANE, 1), (), (0,)),
-        (Transpose((1, 0)), Unsqueeze((0, 2))),
+        (Unsqueeze((0, 1)), Transpose((0, 3, 1, 2))),
     ),
     (
         Bulk(4, ("B", 8)),
@@ -543,7 +543,25 @@ EXAMPLES: list[tuple[Bulk, Layout, Layout, tuple[Step, ...] | None]] = [
         Bulk(4, ("B", 8)),
         packed(2, 1),
         columns(2, True),
-        (Transpose((1, 0)), Unsqueeze((0, 2)), Extend(3, 4)),
+        (Unsqueeze((0, 1)), Transpose((0, 3, 1, 2)), Extend(3, 4)),
+    ),
+    (
+        Bulk(4, ("B", 8)),
+        columns(2, True),
+        packed(2, 1),
+        (Transpose((0, 2, 3, 1)), Crop(2), Squeeze((0, 1))),
+    ),
+    (
+        Bulk(4, ("B", 8)),
+        columns(2, True),
+        ((0, SPARE), (LANE,), (1,)),
+        (Transpose((0, 2, 3, 1)), Reshape((-1, 4, 8))),
+    ),
+    (
+        Bulk(4, ("B", 5, 8)),
+        ((0, 1), (LANE,), (2,)),
+        columns(3, False),
+        (Reshape((1, 1, -1, 32)), Transpose((0, 3, 1, 2))),
     ),
     (
         Bulk(4, ("B", 8)),
@@ -560,5 +578,8 @@ EXAMPLES: list[tuple[Bulk, Layout, Layout, tuple[Step, ...] | None]] = [
 def test_the_common_changes(
     bulk: Bulk, before: Layout, after: Layout, way: tuple[Step, ...] | None
 ) -> None:
-    """Split to batched is Reshape, Transpose; at batch 1, or if the lanes stand alone, one of them."""
+    """Split to batched is Reshape, Transpose; at batch 1, or if the lanes stand alone, one of them.
+
+    Into an image and out of one the Transpose is that from and to channels last.
+    """
     assert steps(bulk, before, after) == way

@@ -52,6 +52,10 @@ class Store:
             raise Refused("S202", f"the shape of {bundle[0]!r} is not known")
         return self._circuit.bulk(len(bundle), shape)
 
+    def wish(self, bundle: Bundle) -> Layout | None:
+        """The layout in which a bundle will be asked for, if that is known."""
+        return self._homes.wishes.get(bundle)
+
     def put(self, bundle: Bundle, layout: Layout, name: str) -> None:
         """Note that a tensor holds a bundle."""
         self._placed.setdefault(bundle, {}).setdefault(layout, name)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.constants import Const, concat
 from onnx_sched.passes import elementwise
-from onnx_sched.passes.norms import apply
+from onnx_sched.passes.norm_forms import apply
 from onnx_sched.passes.operands import apiece, has, multiplied, own_consts
 from onnx_sched.passes.products import check_matmul, is_matrix, stacked_rows
 from onnx_sched.passes.rule import Batch, Rule, Table

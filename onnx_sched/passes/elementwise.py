@@ -11,30 +11,47 @@ from __future__ import annotations
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.constants import Const
 from onnx_sched.dims import broadcast
+from onnx_sched.passes.homes import Bundle
 from onnx_sched.passes.rule import Batch, Rule, Table, lane_alone, meets
 from onnx_sched.plan import Refused
 from onnx_sched.relayout import effort, steps
-from onnx_sched.stacking import Bulk, Layout, at, compact, lead
+from onnx_sched.stacking import Bulk, Layout, at, compact, lead, without_spare
 
 
 def layouts(batch: Batch, bulk: Bulk) -> list[Layout]:
     """Where the result might lie, best first: where its lane operands lie, or can be brought easily."""
     rank = len(bulk.shape)
-    costs: dict[Layout, int] = {}
-    for k in range(batch.slots):
-        lanes = batch.lanes(k)
-        if lanes is None or len(batch.shape(k)) != rank:
-            continue
+    found = [
+        lanes
+        for k in range(batch.slots)
+        if (lanes := batch.lanes(k)) is not None and len(batch.shape(k)) == rank
+    ]
+    options: dict[Layout, None] = {}
+    for lanes in found:
         own = batch.store.bulk(lanes)
         for source in batch.store.placed(lanes):
-            dense = compact(source, own)
-            for layout in (dense, source, *(at(rank, p) for p in range(rank + 1))):
-                route = steps(own, source, layout) if full(layout, bulk) else None
-                if route is not None:
-                    costs[layout] = min(effort(route), costs.get(layout, effort(route)))
-    costs.setdefault(lead(rank), rank)
+            near = (compact(source, own), source, *(at(rank, p) for p in range(rank + 1)))
+            options |= dict.fromkeys(layout for layout in near if full(layout, bulk))
+    options.setdefault(lead(rank))
     widens = broadcasts(batch, bulk)  # along an innermost axis of size 1 that is slow
-    return sorted(costs, key=lambda la: costs[la] + (widens and bulk.physical(la)[-1] == 1))
+
+    wish = batch.store.wish(batch.outputs())
+
+    def price(layout: Layout) -> int:
+        away = sum(distance(batch, lanes, layout) for lanes in dict.fromkeys(found))
+        if wish is not None:
+            onward = steps(bulk, without_spare(layout), wish)
+            away += rank if onward is None else effort(onward)
+        return away + (widens and bulk.physical(layout)[-1] == 1)
+
+    return sorted(options, key=price)
+
+
+def distance(batch: Batch, lanes: Bundle, layout: Layout) -> int:
+    """Nodes that bring a bundle into a layout from the nearest one at hand."""
+    bulk = batch.store.bulk(lanes)
+    routes = [steps(bulk, source, layout) for source in batch.store.placed(lanes)]
+    return min((effort(r) for r in routes if r is not None), default=len(bulk.shape))
 
 
 def broadcasts(batch: Batch, bulk: Bulk) -> bool:

@@ -33,10 +33,12 @@ class Homes:
     Attributes:
         groups: Bundles that batched nodes make.
         views: Bundles that tensors of the model hold, by bundle.
+        wishes: The layouts in which bundles will be asked for, as far as that is known.
     """
 
     groups: list[Bundle] = field(default_factory=list)
     views: dict[Bundle, View] = field(default_factory=dict)
+    wishes: dict[Bundle, Layout] = field(default_factory=dict)
     _of: dict[str, list[Bundle]] = field(default_factory=dict)
     _lane: dict[str, tuple[int, int]] = field(default_factory=dict)
     made: set[str] = field(default_factory=set)

@@ -1,6 +1,7 @@
 """Normalisations: one node on all lanes, what differs by lane applied after it.
 
     LayerNormalization(x_i, g_i, h_i)   ==>  LayerNormalization(Stack(x), 1) * Stack(g) + Stack(h)
+    LayerNormalization(x_i, g_i, h_i)   ==>  the same by two nodes that know channels, `by_channels`
     BatchNormalization(x_i, parameters) ==>  Stack(x) * Stack(a) + Stack(b), or side by side in one node
 
 A scale that broadcasts over the lane axis would be one node less, but runtimes refuse it or get it wrong.
@@ -8,25 +9,16 @@ A scale that broadcasts over the lane axis would be one node less, but runtimes 
 
 from __future__ import annotations
 
-import numpy as np
-
 from onnx_sched.circuit import Circuit, Unit
-from onnx_sched.constants import Const, concat, from_array
+from onnx_sched.constants import Const, concat
 from onnx_sched.passes.axes import home, known, wrap
-from onnx_sched.passes.fold import CENTRED, ones_like
+from onnx_sched.passes.fold import ones_like
+from onnx_sched.passes.norm_forms import apply, by_channels, on_columns
 from onnx_sched.passes.normalise import affine
 from onnx_sched.passes.products import biases_like
-from onnx_sched.passes.rule import Batch, Rule, Table, laid_const
+from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
-from onnx_sched.stacking import (
-    Bulk,
-    Layout,
-    lead,
-    packed,
-    separate,
-    spare_axis,
-    without_spare,
-)
+from onnx_sched.stacking import lead, packed
 
 
 def check_layer_norm(unit: Unit, circuit: Circuit) -> str | None:
@@ -51,6 +43,9 @@ def layer_norm(batch: Batch) -> None:
     """One LayerNormalization (or RMSNormalization) on all lanes, or averages that do the same."""
     if batch.group.form == "conv_t":
         on_columns(batch)
+        return
+    if batch.group.form == "instance_norm":
+        by_channels(batch)
         return
     lanes = batch.lanes(0)
     if lanes is None:
@@ -80,61 +75,6 @@ def layer_norm(batch: Batch) -> None:
         if shifts:
             out = apply(batch, "Add", out, shifts, layout, bulk)
     batch.put(layout, out)
-
-
-def on_columns(batch: Batch) -> None:
-    """A norm over features where rows are innermost: averages run along an outer axis.
-
-        c = x - mean(x)                 nothing where the map before centres already
-        y = c * rsqrt(mean(c * c) + epsilon) * g + h
-
-    A runtime's own norm takes row by row, which is slow for short rows.
-    """
-    lanes, shape = batch.lanes(0), batch.shape(0)
-    rank = len(shape)
-    whole = wrap(batch.unit.integer("axis", -1), rank) == rank - 1
-    if lanes is None or not whole or rank < 2:
-        raise Refused(
-            "S102", f"{batch.circuit.label(batch.unit)} does not work on the last axis alone"
-        )
-    bulk = batch.bulk(shape)
-    target = batch.columns(shape)
-    if not any(spare_axis(la) is not None for la in batch.store.placed(lanes)):
-        target = without_spare(target)
-    layout = separate(target, bulk)
-    layout = tuple(axis for axis in layout if axis)
-    axis = layout.index((rank - 1,))
-    x = batch.store.get(lanes, layout)
-    scales = [s for s in batch.operands(1) if isinstance(s, Const)]
-    if batch.unit.kind == "LayerNormalization" and not batch.unit.attribute(CENTRED):
-        mean = batch.emit.reduce("ReduceMean", x, [axis], True, f"{batch.hint}_mean")
-        x = batch.make("Sub", [x, mean])[0]
-    square = batch.make("Mul", [x, x])[0]
-    variance = batch.emit.reduce("ReduceMean", square, [axis], True, f"{batch.hint}_variance")
-    epsilon = batch.unit.attribute("epsilon", 1e-5)
-    number = np.array(epsilon, scales[0].dtype)
-    small = batch.emit.const(from_array(number, scales[0].elem_type), f"{batch.hint}_epsilon")
-    deviation = batch.make("Sqrt", batch.make("Add", [variance, small]))
-    out = batch.make("Mul", [x, batch.make("Reciprocal", deviation)[0]])[0]
-    if not all(s.key == ones_like(s).key for s in scales):
-        out = apply(batch, "Mul", out, scales, layout, bulk)
-    shifts = biases_like(batch, 2, [scales[0].shape] * batch.size)
-    if shifts:
-        out = apply(batch, "Add", out, shifts, layout, bulk)
-    batch.put(layout, out)
-
-
-def apply(
-    batch: Batch, op_type: str, name: str, parts: list[Const], layout: Layout, bulk: Bulk
-) -> str:
-    """Multiply or add what each lane has of its own."""
-    made = laid_const(parts, layout, bulk)
-    if made is None:
-        raise Refused(
-            "S201", "parameters would have to be widened to a size known only at run time"
-        )
-    constant = batch.emit.const(made, f"{batch.hint}_{op_type.lower()}")
-    return batch.emit.node(op_type, [name, constant], f"{batch.hint}_{op_type.lower()}")[0]
 
 
 def check_batch_norm(unit: Unit, circuit: Circuit) -> str | None:

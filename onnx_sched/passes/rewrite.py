@@ -23,6 +23,7 @@ from onnx_sched.passes.fusion_guards import guards
 from onnx_sched.passes.homes import Bundle, Homes, Piece, View
 from onnx_sched.passes.rule import Batch
 from onnx_sched.passes.rules import rule_for
+from onnx_sched.passes.wishes import wishes
 from onnx_sched.passes.worklist import Item, Worklist
 from onnx_sched.plan import Group, Plan, Reduction, Refused
 from onnx_sched.relayout import Crop, Step, Transpose, effort, steps
@@ -113,6 +114,9 @@ class _Rewrite:
             for k in range(len(group.units[0].operands))
             if (lanes := group.lanes(k)) is not None
         }
+        closings = [(i.node, i.closing) for i in self._work.items if i.node is not None]
+        closed = [(k, pieces) for k, pieces in closings if pieces is not None]
+        self._homes.wishes = wishes(self._circuit, self._plan.groups, closed)
         store = Store(self._circuit, self._emit, self._homes, self._work.wanted, asked)
         made: list[Made] = []
         for n in self._work.order():

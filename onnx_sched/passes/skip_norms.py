@@ -12,7 +12,8 @@ from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.constants import Const
 from onnx_sched.passes.contrib import DOMAIN
 from onnx_sched.passes.fold import ones_like
-from onnx_sched.passes.norms import apply, check_layer_norm, layer_norm
+from onnx_sched.passes.norm_forms import apply
+from onnx_sched.passes.norms import check_layer_norm, layer_norm
 from onnx_sched.passes.operands import apiece, choose, has, one, own_consts
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
