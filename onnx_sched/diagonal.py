@@ -191,7 +191,7 @@ class _Cutting:
         pieces = list(self.parts[x])
         self.spared |= {o for unit in chain for o in unit.outputs}
         for unit in reversed(chain):
-            node = self._circuit.graph.nodes[unit.nodes[-1]]
+            node = self._circuit.values.op(self._circuit.graph.nodes[unit.nodes[-1]])
             for k, piece in enumerate(pieces):
                 hint = f"{self._circuit.label(unit)}_block{k}"
                 out = self.emitter.node(node.op_type, [piece], hint)[0]

@@ -28,6 +28,7 @@ from onnx_sched.constants import Const
 from onnx_sched.contrib_types import TABLE, widened
 from onnx_sched.dims import Dim, Shape, own, product
 from onnx_sched.nodes import domain_of, subgraphs
+from onnx_sched.resizing import factors, resized
 from onnx_sched.sizes import POOLS, SIZED_BY, expanded, overhangs, reshaped
 
 
@@ -205,6 +206,17 @@ class Inference:
         if node.op_type in ("Tile", "Pad") and data is not None and data.shape is not None:
             ints = [o.ints if o else None for o in operands[1:]]
             return ValueType(value.elem_type, widened(node.op_type, data.shape, value.shape, ints))
+        if node.op_type == "Resize" and data is not None and data.shape is not None:
+            scales, sizes = ((*operands, None, None, None)[k] for k in (2, 3))
+            by = factors(
+                node,
+                data.shape,
+                scales.const if scales else None,
+                sizes.ints if sizes else None,
+                self._opsets.get("", 1),
+            )
+            if by is not None and value.shape is not None:
+                return ValueType(value.elem_type, resized(data.shape, by, value.shape))
         if node.op_type == "ConstantOfShape" and operands[0].ints is not None:
             return ValueType(value.elem_type, operands[0].ints)
         return value

@@ -15,6 +15,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from onnx_sched.blocks import Blocks, Look
+from onnx_sched.branches import taken
 from onnx_sched.constants import Const
 from onnx_sched.deduce import as_constant, constant_node, folded, handed_on, sizes_of
 from onnx_sched.dims import Dim, own, symbol
@@ -33,6 +34,7 @@ class Values:
         ints: Small integer vectors and scalars (shape arithmetic), with symbols for open sizes.
         canon: The first name of a value that has several; names that are not here are their own.
         undone: Lanes that come back whole out of what a Concat put together, and which they are.
+        taken: By an If's output the one op that the If comes to, where its condition is known.
     """
 
     types: dict[str, ValueType] = field(default_factory=dict)
@@ -40,6 +42,7 @@ class Values:
     ints: dict[str, tuple[Dim, ...]] = field(default_factory=dict)
     canon: dict[str, str] = field(default_factory=dict)
     undone: dict[str, str] = field(default_factory=dict)
+    taken: dict[str, NodeProto] = field(default_factory=dict)
 
     def first(self, name: str) -> str:
         """The name under which a value first appears."""
@@ -49,6 +52,10 @@ class Values:
         """Shape of a value, if known."""
         value = self.types.get(name)
         return value.shape if value else None
+
+    def op(self, node: NodeProto) -> NodeProto:
+        """A node, or the op that it comes to."""
+        return self.taken.get(node.output[0], node) if node.op_type == "If" else node
 
 
 Constant = Callable[[TensorProto, str], Const | None]
@@ -143,11 +150,30 @@ class _Walk:
         if plain and node.op_type == "Constant":
             tensor = partial(self._constant_of, node)
             self._learn(node.output[0], constant_node(node, tensor))
-        elif not has_effect(node, self._graph.off) and next(subgraphs(node), None) is None:
+        elif not has_effect(node, self._graph.off) and self._is_open(node):
+            node = self.values.op(node)
+            plain = domain_of(node) == ""
             operands = [self._operand(self.values.first(name)) for name in node.input]
             self._infer_types(node, operands)
             if not (plain and any(node.output[:1]) and self._is_known(node, operands)):
                 self._find_twin(node, operands)
+
+    def _is_open(self, node: NodeProto) -> bool:
+        """Whether a node has no bodies, or is an If that comes to one op; then that is noted."""
+        if next(subgraphs(node), None) is None:
+            return True
+        found = taken(node, self.values.constants.get(self.values.first(node.input[0])))
+        if found is None:
+            return False
+        op, constants = found
+        for name, made in constants.items():
+            tensor = partial(self._named, name)
+            self._learn(name, constant_node(made, tensor))
+        self.values.taken[node.output[0]] = op
+        return True
+
+    def _named(self, name: str, tensor: TensorProto) -> Const | None:
+        return self._constant(tensor, self._space + name)
 
     def _constant_of(self, node: NodeProto, tensor: TensorProto) -> Const | None:
         return self._constant(tensor, self._space + node.output[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.example_parts import DEEP, EARLY, EVERY, NEG, ROWS, indices
-from tests.rule_examples import FLAT, IMAGES, Example, array, entry, floats, number, whole
+from tests.rule_examples import FLAT, IMAGES, Example, array, entry, floats, number, reals, whole
 
 WINDOWS = [
     Example("Pad", "r@ = Pad<pads=[0,1,0,2], value=0.5>(a@)" + NEG, {}, FLAT, (7, 9)),
@@ -45,6 +45,58 @@ WINDOWS = [
     Example("Tile", "r@ = Tile(a@, n)" + NEG, {"n": whole(2, 1)}, FLAT, (7, 13, 21)),
     Example("Tile", "r@ = Tile(a@, n)" + NEG, {"n": whole(1, 2, 3)}, DEEP, (18, 21)),
     Example("Tile", "r@ = Tile(a@, n)" + NEG, {"n": whole(1, 2, 1, 2)}, IMAGES, (7, 21)),
+]
+
+RESIZED = [
+    Example("Resize", f"r@ = Resize<{how}>(a@, , s)" + NEG, {"s": reals(1, 2)}, FLAT, (13, 18, 21))
+    for how in (
+        'mode="linear"',
+        'mode="linear", coordinate_transformation_mode="align_corners"',
+        'mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"',
+    )
+]
+RESIZED += [
+    Example(
+        "Resize",
+        'r@ = Resize<mode="linear">(a@, roi, s)' + NEG,
+        {"roi": reals(), "s": reals(1, 1.5)},
+        FLAT,
+        (11,),
+    ),
+    Example(
+        "Resize",
+        "r@ = Resize(a@, , s)" + NEG,
+        {"s": reals(1, 2, 0.5)},
+        ("fixed3", "fixed_wide3"),
+        (13, 21),
+    ),
+    Example(
+        "Resize",
+        'r@ = Resize<mode="linear">(a@, , s)' + NEG,
+        {"s": reals(1, 2, 0.5)},
+        ("fixed3", "fixed_wide3"),
+    ),
+    Example(
+        "Resize", 'r@ = Resize<mode="linear">(a@, , s)' + NEG, {"s": reals(1, 1, 2, 3)}, IMAGES
+    ),
+    Example(
+        "Resize", 'r@ = Resize<mode="cubic">(a@, , s)' + NEG, {"s": reals(1, 1, 2, 1.5)}, IMAGES
+    ),
+    Example(
+        "Resize",
+        'r@ = Resize<mode="linear", axes=[-1, 2]>(a@, , , to)' + NEG,
+        {"to": whole(7, 2)},
+        IMAGES,
+        (18, 21),
+    ),
+    Example(
+        "Resize",
+        "h@ = Shape<start=0, end=1>(a@) z@ = Concat<axis=0>(h@, seven) "
+        'r@ = Resize<mode="linear">(a@, , , z@)' + NEG,
+        {"seven": whole(7)},
+        FLAT,
+        (18, 21),
+    ),
 ]
 
 JOINS = [
@@ -336,4 +388,4 @@ SCATTERS = [
     ),
 ]
 
-MOVED = (*WINDOWS, *JOINS, *SELECTS, *SCATTERS)
+MOVED = (*WINDOWS, *RESIZED, *JOINS, *SELECTS, *SCATTERS)

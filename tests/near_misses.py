@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tests.example_parts import MS, NEG, QUANTISED, WIDE, Q, codes, scale, zero
-from tests.rule_examples import IMAGES, Example, Maker, floats, number, positive, whole
+from tests.rule_examples import IMAGES, Example, Maker, floats, number, positive, reals, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,32 @@ NEAR: tuple[Near, ...] = (
         {"v": floats(2)},
         "computed",
         inputs="int64[1] d",
+    ),
+    _near(
+        "Resize",
+        "r@ = Resize(a@, , s@)" + NEG,
+        {"s@": by_lane(*(np.array([1, k], np.float32) for k in (2, 3, 4)))},
+        joined=False,
+    ),
+    _near("Resize", "r@ = Resize(a@, , s)" + NEG, {}, "not known", inputs="float[2] s", runs=False),
+    _near(
+        "Resize",
+        'r@ = Resize<mode="linear", antialias=1>(a@, , s)' + NEG,
+        {"s": reals(1, 0.5)},
+        "smooths",
+    ),
+    _near(
+        "Resize",
+        'r@ = Resize<mode="linear", keep_aspect_ratio_policy="not_larger">(a@, , , to)' + NEG,
+        {"to": whole(3, 7)},
+        "not known",
+        runs=False,
+    ),
+    _near(
+        "Resize",
+        'r@ = Resize<coordinate_transformation_mode="tf_crop_and_resize">(a@, roi, s)' + NEG,
+        {"roi": reals(0, 0, 1, 1), "s": reals(1, 2)},
+        "not known",
     ),
     _near(
         "ScatterND",

@@ -360,6 +360,11 @@ def whole(*values: int) -> Maker:
     return lambda lane: ints(*values)
 
 
+def reals(*values: float) -> Maker:
+    """The same float vector for all lanes: factors."""
+    return lambda lane: np.array(values, np.float32)
+
+
 def entry(value: int) -> Maker:
     """The same int64 scalar for all lanes."""
     return lambda lane: np.array(value, np.int64)

@@ -20,6 +20,7 @@ from onnx_sched.circuit import EMBEDDING, LINEAR, Circuit, Operand, Unit
 from onnx_sched.constants import Array, Const
 from onnx_sched.graph import Graph
 from onnx_sched.nodes import attributes, domain_of
+from onnx_sched.resizing import SCALES, factors
 from onnx_sched.values import Values
 
 FLOATS = frozenset(
@@ -102,7 +103,7 @@ def _defaults(op_type: str, version: int, domain: str) -> tuple[tuple[str, Hasha
 
 def _plain(graph: Graph, values: Values, k: int) -> Unit:
     """The unit of a single node."""
-    node = graph.nodes[k]
+    node = values.op(graph.nodes[k])
     domain = domain_of(node)
     operands = [_operand(values, name) for name in node.input]
     if node.op_type in COMMUTATIVE and domain == "" and len(operands) == 2:
@@ -114,6 +115,10 @@ def _plain(graph: Graph, values: Values, k: int) -> Unit:
         operands += [None] * (3 - len(operands))
     version = graph.opsets.get(domain, 1)
     named = {**dict(_defaults(node.op_type, version, domain)), **attributes(node)}
+    if domain == "" and kind == "Resize":
+        by = _factors(node, values, version)
+        if by is not None:
+            operands, named[SCALES] = operands[:1], by
     return Unit(
         -1,
         kind,
@@ -123,6 +128,15 @@ def _plain(graph: Graph, values: Values, k: int) -> Unit:
         tuple(node.output),
         tuple(sorted(named.items())),
     )
+
+
+def _factors(node: NodeProto, values: Values, opset: int) -> tuple[float, ...] | None:
+    """By how much a Resize resizes each axis, if that is known."""
+    names = [values.first(n) for n in (*node.input, "", "", "")]
+    shape = values.shape(names[0])
+    if shape is None:
+        return None
+    return factors(node, shape, values.constants.get(names[2]), values.ints.get(names[3]), opset)
 
 
 def _is_embedding(node: NodeProto, operands: Sequence[Operand]) -> bool:

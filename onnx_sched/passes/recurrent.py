@@ -24,7 +24,7 @@ def check(unit: Unit, circuit: Circuit) -> str | None:
     """Constant weights that another one reads, too; a batch in the middle, known shapes."""
     if unit.attribute("layout", 0):
         return "its batch comes first (layout=1), which runtimes do not run"
-    name = circuit.graph.nodes[unit.nodes[-1]].input[2]
+    name = circuit.values.op(circuit.graph.nodes[unit.nodes[-1]]).input[2]
     if len(circuit.graph.readers.get(name, ())) < 2:
         return "its weights are its own, and two recurrences have no exact batched form"
     weights = [unit.operands[k] for k in WEIGHTS if len(unit.operands) > k]

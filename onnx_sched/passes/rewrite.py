@@ -22,7 +22,7 @@ from onnx_sched.passes.fold import fold_centres, fold_norms
 from onnx_sched.passes.fusion_guards import guards
 from onnx_sched.passes.homes import Bundle, Homes, Piece, View
 from onnx_sched.passes.rule import Batch
-from onnx_sched.passes.rules import rule_for
+from onnx_sched.passes.rules import read_by, rule_for
 from onnx_sched.passes.wishes import wishes
 from onnx_sched.passes.worklist import Item, Worklist
 from onnx_sched.plan import Group, Plan, Reduction, Refused
@@ -111,7 +111,7 @@ class _Rewrite:
         asked = {
             lanes
             for group in self._plan.groups
-            for k in range(len(group.units[0].operands))
+            for k in read_by(group)
             if (lanes := group.lanes(k)) is not None
         }
         closings = [(i.node, i.closing) for i in self._work.items if i.node is not None]

@@ -54,6 +54,7 @@ class Rule:
         optional: Constant operands that may be missing in some lanes.
         spread: Constant operands may broadcast, so that their shapes need not agree.
         heavy: Whether the op itself is worth a group; light ones follow along the wires.
+        unread: Operands that the batched nodes do without: sizes that are known by other means.
     """
 
     emit: Callable[[Batch], None]
@@ -62,6 +63,7 @@ class Rule:
     optional: tuple[int, ...] = ()
     spread: bool = False
     heavy: bool = False
+    unread: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -147,7 +149,7 @@ class Batch:
 
     def attributes(self, **changed: Any) -> dict[str, Any]:
         """The attributes that the first member's node spells out, some of them changed."""
-        node = self.circuit.graph.nodes[self.unit.nodes[-1]]
+        node = self.circuit.values.op(self.circuit.graph.nodes[self.unit.nodes[-1]])
         given: dict[str, Any] = dict(self.unit.attributes)
         written = {a.name for a in node.attribute}
         kept = {k: v for k, v in given.items() if k in written}

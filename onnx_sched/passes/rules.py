@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from onnx_sched.circuit import Unit
 from onnx_sched.passes import (
@@ -20,6 +20,7 @@ from onnx_sched.passes import (
     quantized,
     quantized_products,
     recurrent,
+    resizes,
     scatters,
     selects,
     shapes,
@@ -28,6 +29,7 @@ from onnx_sched.passes import (
     windows,
 )
 from onnx_sched.passes.rule import Rule, Table
+from onnx_sched.plan import Group
 
 PASSES: Mapping[str, tuple[Table, Table]] = {
     "elementwise": (elementwise.RULES, elementwise.CONTRIB),
@@ -38,6 +40,7 @@ PASSES: Mapping[str, tuple[Table, Table]] = {
     "convs": (convs.RULES, {}),
     "lookups": (lookups.RULES, {}),
     "windows": (windows.RULES, {}),
+    "resizes": (resizes.RULES, {}),
     "joins": (joins.RULES, {}),
     "selects": (selects.RULES, {}),
     "scatters": (scatters.RULES, {}),
@@ -68,6 +71,13 @@ _PASS_OF = {
 def rule_for(unit: Unit) -> Rule | None:
     """The rule of a unit's kind; None if nobody wrote one."""
     return BY_DOMAIN.get(unit.domain, {}).get(_row(unit))
+
+
+def read_by(group: Group) -> Iterator[int]:
+    """The operands that the batched nodes of a group read."""
+    rule = rule_for(group.units[0])
+    unread = rule.unread if rule is not None else ()
+    return (k for k in range(len(group.units[0].operands)) if k not in unread)
 
 
 def pass_of(unit: Unit) -> str:

@@ -164,7 +164,7 @@ RULES: Table = {
     "Squeeze": Rule(squeeze, check_axes, static=(1,)),
     "Unsqueeze": Rule(unsqueeze, check_axes, static=(1,)),
     "Transpose": Rule(transpose, known),
-    "Reshape": Rule(reshape, known),
+    "Reshape": Rule(reshape, known, unread=(1,)),
     "Flatten": Rule(reshape, known),
-    "Expand": Rule(expand, known),
+    "Expand": Rule(expand, known, unread=(1,)),
 }

@@ -14,6 +14,7 @@ from onnx_sched.graph import topological
 from onnx_sched.nodes import domain_of
 from onnx_sched.passes.axes import wrap
 from onnx_sched.passes.homes import Bundle, Homes, Piece
+from onnx_sched.passes.rules import read_by
 from onnx_sched.plan import Group, Plan, Reduction
 
 
@@ -133,8 +134,8 @@ class Worklist:
         return [o for o in self._graph.nodes[item.node].output if o]
 
     def _need_group(self, group: Group, needed: set[str]) -> None:
-        for k, operand in enumerate(group.units[0].operands):
-            lanes = group.lanes(k)
+        for k in read_by(group):
+            operand, lanes = group.units[0].operands[k], group.lanes(k)
             if lanes is not None:
                 for piece in self._homes.pieces(lanes):
                     self._need_piece(piece, needed)
@@ -188,8 +189,8 @@ class Worklist:
         names: list[str] = []
         pieces: list[Piece] = []
         if item.group is not None:
-            for k, operand in enumerate(item.group.units[0].operands):
-                lanes = item.group.lanes(k)
+            for k in read_by(item.group):
+                operand, lanes = item.group.units[0].operands[k], item.group.lanes(k)
                 if lanes is not None:
                     pieces += self._homes.pieces(lanes)
                 elif isinstance(operand, str):

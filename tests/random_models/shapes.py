@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from onnx import GraphProto, TensorProto, helper
 
-from tests.random_models.builder import Dims, Value, known, need
+from tests.random_models.builder import Dims, Value, elem, known, need
 from tests.random_models.ops import Build, Step
 
 
@@ -195,6 +196,65 @@ def draw_grow(b: Build, v: Value, n: int) -> Step:
         lead = [2] if more and x.rank < 4 else []
         target = b.ints(*lead, *along(x, wide, 1))
         return b.op("Expand", [x, target], x.dtype, (*lead, *x.sized(axis, wide)))
+
+    return step
+
+
+def draw_resize(b: Build, v: Value, n: int) -> Step:
+    """Resize by factors, or to sizes that may have to be computed."""
+    mode = b.pick(["nearest", "linear"])
+    axis = b.whole(0 if mode == "nearest" else v.rank - 2, v.rank - 1)
+    need(1 <= v.size(axis) <= 6)
+    target = b.whole(1, 8)
+    how = b.pick(["half_pixel", "align_corners", "asymmetric"])
+    sized = b.flip() and b.opset >= 15
+
+    def step(x: Value, lane: int) -> Value:
+        shape = x.sized(axis, target)
+        kept: dict[str, str] = {"mode": mode, "coordinate_transformation_mode": how}
+        none: Value | str = b.const(np.zeros(0, np.float32)) if b.opset < 13 else ""
+        if sized:
+            before = b.op("Shape", [x], "int64", (axis,), end=axis)
+            behind = b.op("Shape", [x], "int64", (x.rank - axis - 1,), start=axis + 1)
+            parts: list[Value | str] = [before, b.ints(target), behind]
+            sizes = b.op("Concat", parts, "int64", (x.rank,), axis=0)
+            return b.op("Resize", [x, none, "", sizes], x.dtype, shape, **kept)
+        factors = np.ones(x.rank, np.float32)
+        factors[axis] = np.float32(target) / np.float32(x.size(axis))
+        need(int(np.float32(x.size(axis)) * factors[axis]) == target)
+        return b.op("Resize", [x, none, b.const(factors)], x.dtype, shape, **kept)
+
+    return step
+
+
+def draw_branch(b: Build, v: Value, n: int) -> Step:
+    """An If that asks for a size that can be known, as older exporters write a squeeze."""
+    axis = b.whole(0, v.rank)
+    there = b.flip(0.8)
+    axes = helper.make_tensor("axes", TensorProto.INT64, [1], [axis])
+
+    def branch(op: str, *reads: str) -> GraphProto:
+        name = b.fresh("branch")
+        nodes = [helper.make_node(op, reads, [name])]
+        if op == "Squeeze":
+            nodes.insert(0, helper.make_node("Constant", [], [reads[1]], value=axes))
+        made = helper.make_tensor_value_info(name, elem(v.dtype), None)
+        return helper.make_graph(nodes, name, [], [made])
+
+    def step(x: Value, lane: int) -> Value:
+        shape = x.with_axes(axis, 1, *x.shape[axis : axis + 1])
+        wide = b.op("Unsqueeze", [x, b.ints(axis)], x.dtype, shape)
+        size = b.op(
+            "Gather", [b.op("Shape", [wide], "int64", (len(shape),)), b.ints(axis)], "int64", (1,)
+        )
+        asked = b.op("Equal", [size, b.ints(1 if there else 2)], "bool", (1,))
+        b.read.add(wide.name)
+        squeezed, kept = (
+            branch("Squeeze", wide.name, b.fresh("axes")),
+            branch("Identity", wide.name),
+        )
+        first, second = (squeezed, kept) if there else (kept, squeezed)
+        return b.op("If", [asked], x.dtype, x.shape, then_branch=first, else_branch=second)
 
     return step
 

@@ -150,6 +150,8 @@ STEPS = (
     Row(4, shapes.draw_slice, ANY, 1, alike=True),
     Row(4, shapes.draw_gather, ANY, 1, alike=True),
     Row(3, shapes.draw_grow, ANY, 1, alike=True),
+    Row(3, shapes.draw_resize, "f", 2, 3, since=11, alike=True, full=True),
+    Row(3, shapes.draw_branch, ANY, 1, 3, since=13, alike=True),
     Row(3, shapes.draw_concat, ANY, 1),
     Row(5, draw_residual),
     Row(4, draw_nested, ANY, 1, alike=True),

@@ -1,0 +1,145 @@
+"""An If whose condition is known is the one op that its branch comes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+
+from onnx_sched.branches import taken
+from onnx_sched.constants import from_array
+from tests.nets import analysed, ints
+from tests.rule_examples import carried_out, compare
+from tests.test_fold import build
+
+YES, NO = (from_array(np.array([v]), TensorProto.BOOL) for v in (True, False))
+
+
+def conditional(then: str, other: str, outputs: int = 1) -> NodeProto:
+    """An If on `c`, its branches from the bodies of graphs."""
+    graphs = {
+        name: onnx.parser.parse_graph(
+            f"{name} () => (float[] {body.split(' = ')[-2].split()[-1]}) {{ {body} }}"
+        )
+        for name, body in (("then_branch", then), ("else_branch", other))
+    }
+    return helper.make_node("If", ["c"], ["y", "z"][:outputs], name="branch", **graphs)
+
+
+SQUEEZE = "f = Constant<value_ints=[1]>() s = Squeeze(x, f)"
+KEEP = "t = Identity(x)"
+
+
+def test_the_branch_that_is_taken_is_the_op() -> None:
+    """Under the If's name and output; a Constant of the branch comes along under a name of its own."""
+    node = conditional(SQUEEZE, KEEP)
+    then = taken(node, YES)
+    assert then is not None
+    op, constants = then
+    assert (op.op_type, op.name, list(op.output)) == ("Squeeze", "branch", ["y"])
+    assert op.input[0] == "x"
+    assert [n.op_type for n in constants.values()] == ["Constant"]
+    assert list(constants) == [op.input[1]]
+    assert op.input[1] not in ("f", "x", "y")
+    other = taken(node, NO)
+    assert other is not None
+    assert (other[0].op_type, list(other[0].input), other[1]) == ("Identity", ["x"], {})
+    assert node.op_type == "If"
+
+
+NONE = {
+    "unknown": (conditional(SQUEEZE, KEEP), None),
+    "two ops": (conditional("r = Relu(x) s = Neg(r)", KEEP), YES),
+    "only a constant": (conditional("s = Constant<value_floats=[1.0]>()", KEEP), YES),
+    "a number": (conditional(SQUEEZE, KEEP), from_array(np.array([1]), TensorProto.INT64)),
+    "two conditions": (
+        conditional(SQUEEZE, KEEP),
+        from_array(np.array([True] * 2), TensorProto.BOOL),
+    ),
+    "two outputs": (conditional(SQUEEZE, KEEP, 2), YES),
+    "no If": (helper.make_node("Neg", ["x"], ["y"]), YES),
+}
+
+
+@pytest.mark.parametrize("what", NONE)
+def test_what_is_not_one_op_stays_an_if(what: str) -> None:
+    """Where the branch is not known, or is more than one op, nothing is seen through."""
+    node, condition = NONE[what]
+    assert taken(node, condition) is None
+
+
+def test_a_branch_with_a_weight_or_a_body_stays_an_if() -> None:
+    """Weights of a branch are its own, and an If inside it has a branch of its own."""
+    node = conditional("s = Add(x, w)", KEEP)
+    assert taken(node, YES) is not None
+    weight = onnx.numpy_helper.from_array(np.ones(1, np.float32), "w")
+    _then(node).initializer.append(weight)
+    assert taken(node, YES) is None
+    nested = conditional(SQUEEZE, KEEP)
+    _then(nested).node[1].CopyFrom(conditional(KEEP, KEEP))
+    _then(nested).output[0].name = "y"
+    assert taken(nested, YES) is None
+
+
+def _then(node: NodeProto) -> GraphProto:
+    found: GraphProto = next(a.g for a in node.attribute if a.name == "then_branch")
+    return found
+
+
+def lanes(then: str, other: str, known: bool = True) -> ModelProto:
+    """Three lanes with an If each, between two maps."""
+    body = (
+        "e@ = Unsqueeze(a@, one) j@ = Shape(e@) i@ = Gather<axis=0>(j@, at) q@ = Equal(i@, one) "
+        f"b@ = If (q@) <then_branch = then@ () => (float[] s@) {{ {then} }}, "
+        f"else_branch = other@ () => (float[] t@) {{ {other} }}> "
+        "r@ = Relu(b@) y@ = MatMul(r@, m@)"
+    )
+    more = {"one": ints(1), "at": ints(1 if known else 0)}
+    more |= {f"m{k}": np.eye(4, 3, dtype=np.float32) * (k + 1) for k in range(3)}
+    return build(body, more=more)
+
+
+def test_lanes_run_together_through_an_if() -> None:
+    """A squeeze that an exporter left to run time is none if shapes tell: nothing of the If is left."""
+    model = lanes("f@ = Constant<value_ints=[1]>() s@ = Squeeze(e@, f@)", "t@ = Identity(e@)")
+    outcome = carried_out(model)
+    assert not outcome.refusals
+    found = Counter(n.op_type for n in outcome.model.graph.node)
+    assert (found["If"], found["Shape"], found["Equal"], found["Relu"]) == (0, 0, 0, 1)
+    assert found["MatMul"] == 2
+    assert compare(model, outcome.model, {"N": 3}, {"N": 1}, {"N": 0}) == 3
+
+
+def test_an_op_in_a_branch_keeps_its_attributes() -> None:
+    """The batched node says what the op in the branch says, not what its defaults are."""
+    then = "f@ = Constant<value_ints=[1]>() s@ = Squeeze(e@, f@)"
+    model = lanes("s@ = Softmax<axis=0>(a@)", then.replace("s@", "t@"))
+    outcome = carried_out(model)
+    assert not outcome.refusals
+    kinds = Counter(n.op_type for n in outcome.model.graph.node)
+    assert (kinds["If"], kinds["Softmax"]) == (0, 1)
+    assert compare(model, outcome.model, {"N": 3}, {"N": 1}) == 2
+
+
+def test_an_if_that_asks_for_an_open_size_stays() -> None:
+    """Whether N is 1 is known only at run time: each lane asks for itself."""
+    model = lanes("s@ = Neg(a@)", "t@ = Identity(a@)", known=False)
+    outcome = carried_out(model)
+    assert Counter(n.op_type for n in outcome.model.graph.node)["If"] == 3
+    assert compare(model, outcome.model, {"N": 3}, {"N": 1}) == 2
+
+
+def test_an_if_that_stays_is_the_if_it_was() -> None:
+    """What is seen through and not batched is left as it stands in the file."""
+    model = lanes("f@ = Constant<value_ints=[1]>() s@ = Squeeze(e@, f@)", "t@ = Identity(e@)")
+    one = ModelProto()
+    one.CopyFrom(model)
+    analysis = analysed(one)
+    for unit in analysis.circuit.units:
+        if unit.kind == "Squeeze":
+            assert analysis.graph.nodes[unit.nodes[0]].op_type == "If"
+    assert [u.kind for u in analysis.circuit.units].count("Squeeze") == 3
+    assert "If" not in {u.kind for u in analysis.circuit.units}
