@@ -21,6 +21,7 @@ from onnx import NodeProto
 from onnx_sched.dims import Shape, count
 from onnx_sched.errors import UsageError
 from onnx_sched.nodes import domain_of
+from onnx_sched.reorders import reorders
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,13 @@ class Estimate:
         """Microseconds that nodes take one after another, the runtime's own fusions considered."""
         listed = list(nodes)
         fused = _fused(listed, self) if self.device.fuses_linear else frozenset()
-        return sum(self.node(n) for k, n in enumerate(listed) if k not in fused)
+        time = sum(self.node(n) for k, n in enumerate(listed) if k not in fused)
+        changes = reorders(listed, self.shape) if self.device.convolves else []
+        return time + sum(self._reordered(name) for name in changes)
+
+    def _reordered(self, name: str) -> float:
+        """Microseconds of a change into the layout of convolutions, or out of it."""
+        return self.device.dispatch_us + 8 * self._size(name) / self.device.move_gb_s / 1e3
 
     def node(self, node: NodeProto) -> float:
         """Microseconds of one node; of nodes that look alike one is worked out."""
@@ -169,7 +176,7 @@ class Estimate:
         d = self.device
         time = d.dispatch_us
         if domain_of(node) == "" and node.op_type in VIEWS:
-            return time / 2
+            return time
         values = [
             *(i for i in node.input if i and not self.constant(i)),
             *(o for o in node.output if o),

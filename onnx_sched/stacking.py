@@ -53,9 +53,9 @@ def flat(rank: int) -> Layout:
     return ((LANE,), tuple(range(rank - 1)), (rank - 1,))
 
 
-def rows(rank: int) -> Layout:
-    """Features of all lanes side by side as channels of one-pixel images: [B, G*K, 1, 1]."""
-    return (tuple(range(rank - 1)), (LANE, rank - 1), (), ())
+def rows(rank: int, spatial: int = 2) -> Layout:
+    """Features of all lanes side by side as channels of one-pixel images: [B, G*K, 1, 1] or [B, G*K, 1]."""
+    return (tuple(range(rank - 1)), (LANE, rank - 1), *((),) * spatial)
 
 
 def columns(rank: int, spare: bool) -> Layout:

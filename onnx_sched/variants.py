@@ -31,8 +31,10 @@ UNIFORM = (
     ("conv_t",),
     ("instance_norm", "conv_t"),
     ("instance_norm", "grouped_conv"),
+    ("instance_norm", "grouped_conv_1d"),
     ("instance_norm", "apart", "conv_t"),
     ("grouped_conv",),
+    ("grouped_conv_1d",),
     ("apart",),
     ("apart", "conv_t"),
 )
@@ -69,7 +71,8 @@ class Variant:
         return sum(map(self.costs.log_ratio, self.costs.sizes)) / len(self.costs.sizes)
 
 
-CONVOLUTIONS = frozenset({"conv_t", "grouped_conv"})
+AS_CONVOLUTION = ("conv_t", "grouped_conv", "grouped_conv_1d")
+CONVOLUTIONS = frozenset(AS_CONVOLUTION)
 
 
 def forms(group: Group, convolves: bool = True) -> tuple[str, ...]:
@@ -91,8 +94,8 @@ def _forms(group: Group) -> tuple[str, ...]:
     if group.kind != LINEAR:
         return (group.form, SEPARATE) if is_heavy(group.units[0]) else (group.form,)
     if len({u.operands[0] for u in group.units}) == 1:
-        return ("wide", "stacked", "apart", "conv_t", "grouped_conv", SEPARATE)
-    return ("stacked", "conv_t", "grouped_conv", SEPARATE)
+        return ("wide", "stacked", "apart", *AS_CONVOLUTION, SEPARATE)
+    return ("stacked", *AS_CONVOLUTION, SEPARATE)
 
 
 def kind_key(group: Group, circuit: Circuit) -> Hashable:

@@ -38,7 +38,7 @@ def by_channels(model: ModelProto, form: str, *, nonempty: bool = False) -> Outc
 
 
 @pytest.mark.parametrize("rows", ["float[N,12]", "float[N,5,12]", "float[3,12]"])
-@pytest.mark.parametrize("form", ["stacked", "conv_t", "grouped_conv"])
+@pytest.mark.parametrize("form", ["stacked", "conv_t", "grouped_conv", "grouped_conv_1d"])
 @pytest.mark.parametrize("what", BODIES)
 @pytest.mark.parametrize("nonempty", [False, True])
 def test_a_norm_by_channels_gives_what_the_norm_gives(
@@ -72,6 +72,26 @@ def test_a_spare_pixel_goes_along_with_a_norm_by_channels() -> None:
         if n.op_type == "Conv"
     ]
     assert pads == [[0, 0, 0, 1], []]
+
+
+@pytest.mark.parametrize(("form", "axes"), [("grouped_conv", 4), ("grouped_conv_1d", 3)])
+def test_between_convolutions_rows_stay_images(form: str, axes: int) -> None:
+    """One change of shape before the norm and one before its scale; the next convolution needs none."""
+    body = NORM + "r@ = Relu(n@) y@ = MatMul(r@, u@)"
+    outcome = by_channels(build(body), form)
+    order = [n.op_type for n in outcome.model.graph.node]
+    start = order.index("Conv")
+    assert order[start : start + 7] == [
+        "Conv",
+        "Reshape",
+        "InstanceNormalization",
+        "Reshape",
+        "BatchNormalization",
+        "Relu",
+        "Conv",
+    ]
+    kernels = [t for t in outcome.model.graph.initializer if t.name.endswith("_weight")]
+    assert {len(t.dims) for t in kernels} == {axes}
 
 
 @pytest.mark.parametrize("nonempty", [False, True])
@@ -129,3 +149,12 @@ def test_a_sum_comes_to_lie_where_its_reader_wants_it() -> None:
     assert compare(model, outcome.model, {"N": 3}, {"N": 1}, {"N": 0}) == 3
     order = [n.op_type for n in outcome.model.graph.node]
     assert order[order.index("Add") :] == ["Add", "Reshape"]
+
+
+def test_an_activation_stays_behind_its_convolution() -> None:
+    """Where a bundle has to move anyway, it moves behind what a convolution can take in."""
+    model = build("y@ = Relu(a@)")
+    outcome = by_channels(model, "conv_t")
+    order = [n.op_type for n in outcome.model.graph.node]
+    assert order[order.index("Conv") + 1] == "Relu"
+    assert compare(model, outcome.model, {"N": 3}, {"N": 1}, {"N": 0}) == 3

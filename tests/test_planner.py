@@ -275,6 +275,7 @@ def test_an_explorer_tries_no_more_than_it_may(trials: int) -> None:
             "stacked",
             "conv_t",
             "grouped_conv",
+            "grouped_conv_1d",
         }
 
 

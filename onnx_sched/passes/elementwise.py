@@ -37,12 +37,15 @@ def layouts(batch: Batch, bulk: Bulk) -> list[Layout]:
 
     wish = batch.store.wish(batch.outputs())
 
-    def price(layout: Layout) -> int:
+    def price(layout: Layout) -> tuple[int, int]:
         away = sum(distance(batch, lanes, layout) for lanes in dict.fromkeys(found))
+        onward = 0
         if wish is not None:
-            onward = steps(bulk, without_spare(layout), wish)
-            away += rank if onward is None else effort(onward)
-        return away + (widens and bulk.physical(layout)[-1] == 1)
+            route = steps(bulk, without_spare(layout), wish)
+            onward = rank if route is None else effort(route)
+        slow = widens and bulk.physical(layout)[-1] == 1
+        # Where it is all the same, what moves moves later: a product takes what follows it at once.
+        return away + onward + slow, away
 
     return sorted(options, key=price)
 

@@ -23,6 +23,7 @@ from onnx_sched.stacking import (
     Axis,
     Bulk,
     Layout,
+    rows,
     separate,
     spare_axis,
     without_spare,
@@ -90,12 +91,14 @@ def by_channels(batch: Batch) -> None:
         raise Refused(
             "S102", f"{batch.circuit.label(batch.unit)} does not work on the last axis alone"
         )
-    bulk = batch.bulk(shape)
-    rows: Axis = tuple(range(rank - 1))
-    if any(spare_axis(la) is not None for la in batch.store.placed(lanes)):
-        rows = (*rows, SPARE)
-    apart: Layout = (rows, (LANE,), (rank - 1,))
-    beside: Layout = (rows, (LANE, rank - 1))
+    there = batch.store.placed(lanes)
+    outer: Axis = tuple(range(rank - 1))
+    if any(spare_axis(la) is not None for la in there):
+        outer = (*outer, SPARE)
+    apart: Layout = (outer, (LANE,), (rank - 1,))
+    # Between convolutions on images of one pixel, which want it so, the result is such images again.
+    images = [layout for spatial in (1, 2) if (layout := rows(rank, spatial)) in there]
+    beside: Layout = images[0] if images else (outer, (LANE, rank - 1))
     scales = [s for s in batch.operands(1) if isinstance(s, Const)]
     shifts = biases_like(batch, 2, [scales[0].shape] * batch.size)
     x = batch.store.get(lanes, apart)

@@ -167,18 +167,20 @@ def as_convolution(batch: Batch) -> None:
     """Conv(x, Concat(W)^T, Concat(b), group=G): features are channels, rows are images or pixels.
 
     Bias and activation run with it, its weights are packed when the model is loaded.  With pixels, an
-    open number of rows gets a spare one, made by the convolution's own padding.
+    open number of rows gets a spare one, made by the convolution's own padding.  A runtime may keep images
+    of two axes in a layout of its own from one convolution to the next; those of one axis it takes as
+    they lie.
     """
     shape = batch.shape(0)
-    rank = len(shape)
-    pixels = batch.group.form == "conv_t"
-    layout = batch.columns(shape) if pixels else rows(rank)
+    form = batch.group.form
+    spatial = 1 if form == "grouped_conv_1d" else 2
+    layout = batch.columns(shape) if form == "conv_t" else rows(len(shape), spatial)
     lanes, single = batch.lanes(0), batch.single(0)
     bundle: tuple[str, ...] = lanes if lanes is not None else (single or "",)
     weights = [w for w in batch.operands(1) if isinstance(w, Const)]
     require_convolution(batch, weights[0].elem_type)
     kernel = concat([w.transpose((1, 0)) for w in weights], 0)
-    kernel = kernel.reshape((*kernel.shape, 1, 1))
+    kernel = kernel.reshape((*kernel.shape, *[1] * spatial))
     x, attributes = batch.enter(bundle, layout)
     names = [x, batch.emit.const(kernel, f"{batch.hint}_weight")]
     shifts = biases(batch)
@@ -222,6 +224,7 @@ FORMS: dict[str, Callable[[Batch], None]] = {
     "wide": wide,
     "grouped_conv": as_convolution,
     "conv_t": as_convolution,
+    "grouped_conv_1d": as_convolution,
 }
 """How linear maps can be run, by the name of the form."""
 

@@ -44,5 +44,10 @@ def _of(form: str, rank: int) -> Layout | None:
     """What a linear map or a norm in a form works on."""
     if form == "instance_norm":
         return (tuple(range(rank - 1)), (LANE,), (rank - 1,))
-    made = {"conv_t": columns(rank, spare=False), "grouped_conv": rows(rank), "stacked": flat(rank)}
+    made = {
+        "conv_t": columns(rank, spare=False),
+        "grouped_conv": rows(rank),
+        "grouped_conv_1d": rows(rank, 1),
+        "stacked": flat(rank),
+    }
     return made.get(form)

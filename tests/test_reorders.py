@@ -1,0 +1,81 @@
+"""Where a runtime changes into its own layout of images: as often as it says that it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from onnx_sched.reorders import in_blocks, reorders
+from tests.nets import analysed, net, numbers
+
+WEIGHTS = {
+    "w": numbers(32, 16, 1, 1),
+    "v": numbers(32, 2, 1, 1),
+    "line": numbers(32, 16, 1),
+    "many": numbers(24, 16, 1, 1),
+}
+
+CONV = "a = Conv<group=2>(x, w) "
+
+COUNTS = {
+    "alone": (CONV + "y = Neg(a)", 2),
+    "one after another": (CONV + "b = Conv<group=2>(a, w) y = Neg(b)", 2),
+    "through what keeps it": (CONV + "r = Tanh(a) b = Conv<group=2>(r, w) y = Neg(b)", 2),
+    "a result that is read twice": (CONV + "b = Conv<group=2>(a, w) c = Neg(a) y = Add(b, c)", 3),
+    "a result of the model": (CONV + "y = Relu(a)", 2),
+    "channels last": (
+        "t = Transpose<perm=[0,3,1,2]>(z) a = Conv<group=2>(t, w) y = Transpose<perm=[0,2,3,1]>(a)",
+        0,
+    ),
+    "other turns": (
+        "t = Transpose<perm=[0,1,3,2]>(x) a = Conv<group=2>(t, w) y = Transpose<perm=[0,1,3,2]>(a)",
+        2,
+    ),
+    "no whole blocks": ("a = Conv<group=16>(x, v) y = Neg(a)", 0),
+    "half a block of filters": ("a = Conv<group=2>(x, many) y = Neg(a)", 0),
+    "on lines": ("a = Conv<group=2>(l, line) y = Neg(a)", 0),
+    "none": ("y = Neg(x)", 0),
+}
+
+
+def built(body: str) -> onnx.ModelProto:
+    """A net on images, lines, and images with channels last."""
+    inputs = "float[N,32,5,3] x, float[N,32,5] l, float[N,5,3,32] z"
+    return net(f"({inputs}) => (float[] y) {{ {body} }}", WEIGHTS)
+
+
+@pytest.mark.parametrize("what", COUNTS)
+def test_changes_are_counted(what: str) -> None:
+    """Into the layout before the first, out of it behind the last; a Transpose may be the change."""
+    body, count = COUNTS[what]
+    analysis = analysed(built(body))
+    assert len(reorders(analysis.graph.nodes, analysis.values.shape)) == count
+
+
+@pytest.mark.parametrize("what", COUNTS)
+def test_the_runtime_makes_as_many(what: str, tmp_path: Path) -> None:
+    """ONNX Runtime's own graph has one node a change; those that took a Transpose replace it."""
+    body, count = COUNTS[what]
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "out.onnx")
+    options.log_severity_level = 4
+    model = built(body)
+    ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    kinds = [n.op_type for n in onnx.load(tmp_path / "out.onnx").graph.node]
+    changes = sum(kind.startswith("Reorder") for kind in kinds)
+    if not changes and count:
+        pytest.skip("this processor has no blocked convolutions")
+    turns = sum(n.op_type == "Transpose" for n in model.graph.node) - kinds.count("Transpose")
+    assert changes - turns == count
+
+
+def test_an_unknown_weight_is_in_no_layout() -> None:
+    """A weight whose sizes are not known is not said to be in blocks."""
+    node = onnx.parser.parse_node("y = Conv(x, w)")
+    assert not in_blocks(node, lambda name: None)
+    assert not in_blocks(node, lambda name: ("C", 16, 1, 1))
+    assert in_blocks(node, lambda name: (np.int64(16).item(), 16, 1, 1))
