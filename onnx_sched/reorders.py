@@ -16,7 +16,10 @@ from onnx_sched.nodes import attributes
 BLOCK = 16
 """Channels in a block with AVX-512."""
 
-KEEPS = frozenset("Clip Elu Gelu HardSigmoid LeakyRelu Relu Sigmoid Tanh".split())
+KEEPS = frozenset(
+    "AveragePool Clip Elu Gelu GlobalAveragePool GlobalMaxPool HardSigmoid LeakyRelu MaxPool Relu "
+    "Sigmoid Tanh".split()
+)
 """Ops of one operand that work in the blocked layout, or are taken into the convolution."""
 
 INTO, OUT_OF = (0, 3, 1, 2), (0, 2, 3, 1)

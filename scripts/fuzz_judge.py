@@ -271,7 +271,9 @@ def _check_wild(
     """With NaN and Inf among the inputs, both models have them in the same places.
 
     Where ONNX Runtime takes the largest or smallest of some numbers, it depends on their places whether
-    NaN counts, and half floats overflow early: such models say nothing.
+    NaN counts, and half floats overflow early: such models say nothing.  A Resize that interpolates lets
+    NaN into a neighbour that it weighs with zero; batched it has no such neighbours across rows, so that
+    there may be less of it.
     """
     choosing = ("MaxPool", "ReduceMax", "ReduceMin")
     if any(n.op_type in choosing for n in model.graph.node) or "float16" in float_types(model):
@@ -279,11 +281,15 @@ def _check_wild(
     feeds = make_feeds(model, *SIZES[-1], seed + len(SIZES) - 1, wild=True)
     if (both := _both(model, new, feeds, False, at, "with NaN")) is None:
         return
+    less = any(n.op_type == "Resize" for n in model.graph.node)
     for name, a in both[0].items():
         if reference.limits[name] is None or a.dtype.kind != "f":
             continue
         b = both[1][name]
-        if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        fine = np.isfinite(a), np.isfinite(b)
+        if a.shape != b.shape or not (
+            np.array_equal(*fine) or (less and (fine[0] <= fine[1]).all())
+        ):
             raise Wrong(f"output {name!r} with NaN and Inf fed: not finite in other places")
 
 

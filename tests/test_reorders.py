@@ -10,7 +10,8 @@ import onnxruntime as ort
 import pytest
 
 from onnx_sched.reorders import in_blocks, reorders
-from tests.nets import analysed, net, numbers
+from tests.nets import analysed, ints, net, numbers
+from tests.rule_examples import carried_out, compare, with_ranks
 
 WEIGHTS = {
     "w": numbers(32, 16, 1, 1),
@@ -25,6 +26,7 @@ COUNTS = {
     "alone": (CONV + "y = Neg(a)", 2),
     "one after another": (CONV + "b = Conv<group=2>(a, w) y = Neg(b)", 2),
     "through what keeps it": (CONV + "r = Tanh(a) b = Conv<group=2>(r, w) y = Neg(b)", 2),
+    "through a pool": (CONV + "p = GlobalAveragePool(a) b = Conv<group=2>(p, w) y = Neg(b)", 2),
     "a result that is read twice": (CONV + "b = Conv<group=2>(a, w) c = Neg(a) y = Add(b, c)", 3),
     "a result of the model": (CONV + "y = Relu(a)", 2),
     "channels last": (
@@ -79,3 +81,31 @@ def test_an_unknown_weight_is_in_no_layout() -> None:
     assert not in_blocks(node, lambda name: None)
     assert not in_blocks(node, lambda name: ("C", 16, 1, 1))
     assert in_blocks(node, lambda name: (np.int64(16).item(), 16, 1, 1))
+
+
+POOLED = [
+    ("m@ = ReduceMean(r@, both)", 1),
+    ("m@ = ReduceMean<keepdims=0>(r@, both) ", 0),
+    ("m@ = ReduceMean(r@, last)", 0),
+    ("m@ = ReduceMax(r@, both)", 0),
+]
+
+
+@pytest.mark.parametrize(("body", "pools"), POOLED)
+def test_a_mean_over_all_places_is_a_pool(body: str, pools: int) -> None:
+    """As convolutions leave images, such a mean stays in their layout; others are what they were."""
+    lanes = "a@ = Conv(p@, w@) r@ = Relu(a@) " + body
+    text = " ".join(lanes.replace("@", str(k)) for k in range(3))
+    model = net(
+        "(float[N,12,5,3] x) => (float[] m0, float[] m1, float[] m2) "
+        f"{{ p0, p1, p2 = Split<axis=1>(x, four) {text} }}",
+        {f"w{k}": numbers(2, 4, 1, 1, seed=k) for k in range(3)}
+        | {"four": ints(4, 4, 4), "both": ints(2, 3), "last": ints(3)},
+        opset=18,
+    )
+    model = with_ranks(model)
+    outcome = carried_out(model)
+    assert not outcome.refusals
+    kinds = [n.op_type for n in outcome.model.graph.node]
+    assert kinds.count("GlobalAveragePool") == pools
+    assert compare(model, outcome.model, {"N": 3}, {"N": 1}) == 2

@@ -142,15 +142,30 @@ def check_reduce(unit: Unit, circuit: Circuit) -> str | None:
 
 
 def reduce(batch: Batch) -> None:
-    """ReduceX(x_i, axes)  ==>  ReduceX(Stack(x), axes + 1): "all axes" must be spelled out."""
+    """ReduceX(x_i, axes)  ==>  ReduceX(Stack(x), axes + 1): "all axes" must be spelled out.
+
+    A mean over the places of images that lie as convolutions leave them is a pool: a runtime takes it in
+    the layout that its convolutions work in.
+    """
     rank = len(batch.shape(0))
     axes = axes_of(batch.unit, batch.emit.opset, reduction_since(batch.unit.kind), rank)
     assert axes is not None
     keep = bool(batch.unit.integer("keepdims", 1))
     name, layout = home(batch, axes)
     where = [k for a in axes if (k := place(layout, a)) is not None]
+    if batch.unit.kind == "ReduceMean" and keep and _is_pool(batch, layout, where):
+        batch.put(layout, batch.make("GlobalAveragePool", [name])[0])
+        return
     out = batch.emit.reduce(batch.unit.kind, name, where, keep, batch.hint)
     batch.put(layout if keep else without(layout, axes, rank), out)
+
+
+def _is_pool(batch: Batch, layout: Layout, axes: Sequence[int]) -> bool:
+    """Whether axes are all places of images in a layout, none of them empty."""
+    single = batch.circuit.elem_type(batch.unit.operands[0]) == TensorProto.FLOAT
+    sizes = [batch.bulk(batch.shape(0)).physical(layout)[k] for k in axes]
+    there = all(isinstance(size, int) and size > 0 for size in sizes)
+    return single and there and len(layout) == 4 and list(axes) == [2, 3]
 
 
 def without(layout: Layout, axes: Sequence[int], rank: int) -> Layout:

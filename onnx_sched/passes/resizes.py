@@ -4,7 +4,8 @@
 
 Nearest neighbours are taken with lanes on an axis of their own.  What interpolates takes the axes that it
 resizes as the height and width of images, and everything else, lanes too, as a batch of them: a number
-that is none (NaN) reaches its neighbours, and must not reach those of another lane.
+that is none (NaN) reaches neighbours although they weigh nothing, and must not reach those of another lane.
+Along axes that keep their size it reaches none any more, where a runtime lets it in volumes of three axes.
 """
 
 from __future__ import annotations
