@@ -55,6 +55,8 @@ def bodies(analysis: Analysis) -> tuple[Body, ...]:
     while todo:
         path, label, outer = todo.pop(0)
         for k, node in enumerate(outer.graph.nodes):
+            if outer.values.op(node) is not node:
+                continue  # its branches are one op, and what never runs
             for place, graph in hung(node):
                 if len(graph.node) < 2 and not any(list(subgraphs(n)) for n in graph.node):
                     continue

@@ -122,7 +122,7 @@ MOVES = frozenset(
     "Concat DepthToSpace Expand Gather GatherElements GatherND Pad ScatterND Slice SpaceToDepth Split Tile "
     "Transpose".split()
 )
-NORMS = frozenset(
+BY_NUMBER = frozenset(
     "GroupNormalization LayerNormalization RMSNormalization SkipLayerNormalization".split()
 )
 VIEWS = frozenset("Flatten Identity Reshape Squeeze Unsqueeze".split())
@@ -185,7 +185,7 @@ class Estimate:
         if node.op_type in ("MatMul", "Gemm", "Conv"):
             return time + self._product(node)
         rate = d.move_gb_s if node.op_type in MOVES else d.stream_gb_s
-        if node.op_type in NORMS:
+        if node.op_type in BY_NUMBER:
             rate = d.norm_gb_s
         return time + moved / rate / 1e3 + d.run_us * self._runs(node)
 

@@ -224,7 +224,8 @@ class Explainer:
 
     def _steps(self, groups: Sequence[Group]) -> tuple[str, ...]:
         """Groups in words, in their order."""
-        first = [self._graph.nodes[g.units[0].nodes[0]].op_type for g in groups]
+        nodes = [self._graph.nodes[g.units[0].nodes[0]] for g in groups]
+        first = [self._circuit.values.op(node).op_type for node in nodes]
         return tuple(
             f"{g.size} {op} ({manner(g.kind, g.form)})" for g, op in zip(groups, first, strict=True)
         )

@@ -157,6 +157,7 @@ def skipper(options: Options, circuit: Circuit) -> Callable[[Unit], bool]:
         for k, node in enumerate(circuit.graph.nodes)
         if any(p.key == "onnx_sched.members" for p in node.metadata_props)  # batched already
         or _named(options, node)
+        or _named(options, circuit.values.op(node))
     }
     passes = frozenset(options.skip_passes)
 

@@ -69,7 +69,7 @@ def region_costs(
     nodes = analysis.graph.nodes
     counted = base | replaced(analysis, groups, rewritten)
     stays = {id(nodes[k]) for k in counted}
-    old = [nodes[k] for k in sorted(counted)]
+    old = [analysis.values.op(nodes[k]) for k in sorted(counted)]
     new = [m.proto for m in rewritten.nodes if m.group is not None or id(m.proto) in stays]
     before, after = {}, {}
     shapes = new_shapes(analysis, rewritten)

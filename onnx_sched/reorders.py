@@ -1,7 +1,7 @@
 """Where a runtime changes into a blocked layout of images and back, for convolutions that work in it.
 
-ONNX Runtime's CPU provider keeps channels in blocks of 16 between such convolutions, and through what works
-number by number.  A Transpose from or to channels last is taken into the change.
+ONNX Runtime's CPU provider keeps channels in blocks of 16 (with AVX-512) between such convolutions, and
+through some of what works number by number.  A Transpose from or to channels last is taken into the change.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from onnx_sched.dims import Shape
 from onnx_sched.nodes import attributes
 
 BLOCK = 16
-"""Channels in a block with AVX-512."""
 
 KEEPS = frozenset(
     "AveragePool Clip Elu Gelu GlobalAveragePool GlobalMaxPool HardSigmoid LeakyRelu MaxPool Relu "
     "Sigmoid Tanh".split()
 )
 """Ops of one operand that work in the blocked layout, or are taken into the convolution."""
+
+JOINS = frozenset("Add Concat Mul Sum".split())
+"""Ops that work in it where all their operands lie so."""
 
 INTO, OUT_OF = (0, 3, 1, 2), (0, 2, 3, 1)
 
@@ -39,38 +41,54 @@ def reorders(nodes: Sequence[NodeProto], shape: ShapeOf) -> list[str]:
     for node in nodes:
         for name in node.input:
             readers.setdefault(name, []).append(node)
-    blocked = {n.output[0] for n in nodes if n.op_type == "Conv" and in_blocks(n, shape)}
+    blocked: dict[str, None] = {}
+    into: dict[str, None] = {}
     for node in nodes:
-        if node.op_type in KEEPS and node.input[0] in blocked:
-            blocked.add(node.output[0])
-    found: dict[str, None] = {}
-    for node in nodes:
-        if node.op_type != "Conv" or node.output[0] not in blocked:
-            continue
-        before = maker.get(node.input[0])
-        if node.input[0] not in blocked and not _turns(before, INTO):
-            found[f"into {node.input[0]}"] = None
+        kept = node.op_type in KEEPS and node.input[0] in blocked
+        joined = node.op_type in JOINS and all(name in blocked for name in node.input)
+        if kept or joined:
+            blocked[node.output[0]] = None
+        elif node.op_type == "Conv" and in_blocks(node, shape):
+            name = node.input[0]
+            if (
+                name not in blocked
+                and _reads_blocks(node, shape)
+                and not _turns(maker.get(name), INTO)
+            ):
+                into[name] = None
+            blocked[node.output[0]] = None
+    out_of = []
     for name in blocked:
-        after = readers.get(name, [])
-        stays = [n for n in after if n.output[0] in blocked]
-        if (
-            len(stays) < len(after) and not all(_turns(n, OUT_OF) for n in after if n not in stays)
-        ) or not after:
-            found[f"out of {name}"] = None
-    return [key.rpartition(" ")[2] for key in found]
+        others = [n for n in readers.get(name, ()) if n.output[0] not in blocked]
+        if not readers.get(name) or (others and not all(_turns(n, OUT_OF) for n in others)):
+            out_of.append(name)
+    return [*into, *out_of]
 
 
 def in_blocks(node: NodeProto, shape: ShapeOf) -> bool:
-    """Whether a convolution works in the blocked layout: on images, every group's channels in blocks."""
-    weight = shape(node.input[1])
+    """Whether a convolution works in the blocked layout: on images, the channels of every group in blocks."""
+    weight, group = shape(node.input[1]), _group(node)
     if weight is None or len(weight) != 4:
         return False
-    group = attributes(node).get("group", 1)
-    assert isinstance(group, int)
     filters, channels = weight[0], weight[1]
     if not isinstance(filters, int) or not isinstance(channels, int):
         return False
-    return (filters // group) % BLOCK == 0 and channels % BLOCK == 0
+    each = channels == 1 and filters == group
+    return group == 1 or each or ((filters // group) % BLOCK == 0 and channels % BLOCK == 0)
+
+
+def _reads_blocks(node: NodeProto, shape: ShapeOf) -> bool:
+    """Whether it reads blocks, too: less than one of them is read as it lies."""
+    weight = shape(node.input[1])
+    return (
+        _group(node) > 1 or weight is None or not isinstance(weight[1], int) or weight[1] >= BLOCK
+    )
+
+
+def _group(node: NodeProto) -> int:
+    group = attributes(node).get("group", 1)
+    assert isinstance(group, int)
+    return group
 
 
 def _turns(node: NodeProto | None, perm: tuple[int, ...]) -> bool:

@@ -51,7 +51,8 @@ def factors(
         return None
     found = [1.0] * len(shape)
     for axis, value in zip(named, given, strict=True):
-        if value is None or value <= 0:
+        size = shape[axis]
+        if value is None or value <= 0 or (isinstance(size, int) and scaled(size, value) is None):
             return None
         found[axis] = value
     return tuple(found)
@@ -60,20 +61,30 @@ def factors(
 def factor(before: Dim, after: Dim) -> float | None:
     """What makes one size of another, in single precision; None if nothing surely does.
 
-    >>> factor(8, 32), factor("B", "B"), factor("B", 32)
-    (4.0, 1.0, None)
+    >>> factor(8, 32), factor("B", "B"), factor("B", 32), factor(3, 5)
+    (4.0, 1.0, None, None)
     """
     if before == after:
         return 1.0
     if not isinstance(before, int) or not isinstance(after, int) or before <= 0 or after <= 0:
         return None
-    scale = np.float32(after) / np.float32(before)
-    return float(scale) if int(np.float32(before) * scale) == after else None
+    by = float(np.float32(after) / np.float32(before))
+    return by if scaled(before, by) == after else None
+
+
+def scaled(size: int, by: float) -> int | None:
+    """A size times a factor, rounded down; None where that depends on how exactly it is worked out.
+
+    ONNX Runtime multiplies in single precision and ONNX's shape inference in double: 3 by 5/3 is 5 or 4.
+    """
+    single = int(np.float32(size) * np.float32(by))
+    return single if single == int(size * float(np.float32(by))) else None
 
 
 def resized(shape: Shape, by: Sequence[float], otherwise: Sequence[Dim]) -> Shape:
     """The shape that results; a size known only at run time is `otherwise` unless it stays."""
-    return tuple(
-        d if f == 1 else int(np.float32(d) * np.float32(f)) if isinstance(d, int) else open_
-        for d, f, open_ in zip(shape, by, otherwise, strict=True)
-    )
+    found: list[Dim] = []
+    for dim, factor_, open_ in zip(shape, by, otherwise, strict=True):
+        known = scaled(dim, factor_) if isinstance(dim, int) else None
+        found.append(dim if factor_ == 1 else open_ if known is None else known)
+    return tuple(found)

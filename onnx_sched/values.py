@@ -106,6 +106,8 @@ class _Walk:
         self._space = space
         self._infer = Inference(graph.opsets, graph.ir_version)
         self._seen: dict[Hashable, NodeProto] = {}
+        self._taken_names = {*graph.producer, *(v.name for v in graph.proto.input)}
+        self._taken_names |= {t.name for t in graph.proto.initializer}
         self._blocks = Blocks()
 
     def forget(self) -> None:
@@ -166,9 +168,11 @@ class _Walk:
         if found is None:
             return False
         op, constants = found
-        for name, made in constants.items():
-            tensor = partial(self._named, name)
-            self._learn(name, constant_node(made, tensor))
+        known = {n: constant_node(made, partial(self._named, n)) for n, made in constants.items()}
+        if None in known.values() or not known.keys().isdisjoint(self._taken_names):
+            return False
+        for name, const in known.items():
+            self._learn(name, const)
         self.values.taken[node.output[0]] = op
         return True
 

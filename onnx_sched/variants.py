@@ -27,15 +27,16 @@ from onnx_sched.sums import reductions
 SEPARATE = "separate"
 UNIFORM = (
     (),
-    ("instance_norm",),
     ("conv_t",),
-    ("instance_norm", "conv_t"),
-    ("instance_norm", "grouped_conv"),
-    ("instance_norm", "grouped_conv_1d"),
-    ("instance_norm", "apart", "conv_t"),
+    ("apart",),
     ("grouped_conv",),
     ("grouped_conv_1d",),
-    ("apart",),
+    ("instance_norm", "conv_t"),
+    ("instance_norm", "grouped_conv_1d"),
+    ("instance_norm", "apart", "conv_t"),
+    ("stacked",),
+    ("instance_norm",),
+    ("instance_norm", "grouped_conv"),
     ("apart", "conv_t"),
 )
 """Where the search starts: every group takes the first of these forms that it can have, or its own."""
@@ -72,15 +73,22 @@ class Variant:
 
 
 AS_CONVOLUTION = ("conv_t", "grouped_conv", "grouped_conv_1d")
-CONVOLUTIONS = frozenset(AS_CONVOLUTION)
+"""The forms of linear maps that are convolutions."""
+
+RACED_ONLY = frozenset({*AS_CONVOLUTION, "instance_norm"})
+"""What wins on some devices only: not taken by the profile of one where nobody measured it."""
 
 
 def forms(group: Group, convolves: bool = True) -> tuple[str, ...]:
     """The forms that a group can take, the plainest first; by convolutions only if asked."""
     found = _forms(group)
-    if any(isinstance(o, Const) and o.elem_type == 11 for u in group.units for o in u.operands):
+    if any(
+        isinstance(o, Const) and o.elem_type == TensorProto.DOUBLE
+        for u in group.units
+        for o in u.operands
+    ):
         convolves = False
-    return found if convolves else tuple(f for f in found if f not in CONVOLUTIONS)
+    return found if convolves else tuple(f for f in found if f not in RACED_ONLY)
 
 
 def _forms(group: Group) -> tuple[str, ...]:
@@ -262,4 +270,4 @@ class Modeller:
 
 def trials_for(analysis: Analysis) -> int:
     """How many variants of a region are tried: fewer in large models, where each takes longer."""
-    return max(6, min(TRIALS, 200_000 // max(1, len(analysis.graph.nodes))))
+    return max(8, min(TRIALS, 200_000 // max(1, len(analysis.graph.nodes))))

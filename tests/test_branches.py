@@ -9,8 +9,10 @@ import onnx
 import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
+import onnx_sched
 from onnx_sched.branches import taken
 from onnx_sched.constants import from_array
+from onnx_sched.graph import every_node
 from tests.nets import analysed, ints
 from tests.rule_examples import carried_out, compare
 from tests.test_fold import build
@@ -135,11 +137,50 @@ def test_an_if_that_asks_for_an_open_size_stays() -> None:
 def test_an_if_that_stays_is_the_if_it_was() -> None:
     """What is seen through and not batched is left as it stands in the file."""
     model = lanes("f@ = Constant<value_ints=[1]>() s@ = Squeeze(e@, f@)", "t@ = Identity(e@)")
-    one = ModelProto()
-    one.CopyFrom(model)
-    analysis = analysed(one)
-    for unit in analysis.circuit.units:
-        if unit.kind == "Squeeze":
-            assert analysis.graph.nodes[unit.nodes[0]].op_type == "If"
-    assert [u.kind for u in analysis.circuit.units].count("Squeeze") == 3
-    assert "If" not in {u.kind for u in analysis.circuit.units}
+    units = analysed(model).circuit.units
+    assert [u.kind for u in units].count("Squeeze") == 3
+    assert "If" not in {u.kind for u in units}
+    result = onnx_sched.optimize(model, choose="always", check=False, skip_ops="If")
+    old, new = ([n for n in m.graph.node if n.op_type == "If"] for m in (model, result.proto))
+    assert [n.SerializeToString(deterministic=True) for n in old] == [
+        n.SerializeToString(deterministic=True) for n in new
+    ]
+    assert result.changed
+    assert compare(model, result.proto, {"N": 3}, {"N": 1}) == 2
+
+
+@pytest.mark.parametrize("skipped", ["If", "LeakyRelu"])
+def test_a_flag_reaches_an_op_in_a_branch(skipped: str) -> None:
+    """By the name of the If as by that of the op that it comes to."""
+    model = lanes("s@ = LeakyRelu<alpha=0.3>(a@)", "t@ = Identity(a@)")
+    if skipped == "LeakyRelu":  # a flag must name an op of the model
+        assert any(n.op_type == skipped for n in every_node(model))
+    result = onnx_sched.optimize(model, choose="always", check=False, skip_ops=skipped)
+    assert Counter(n.op_type for n in result.proto.graph.node)["If"] == 3
+
+
+def test_a_branch_that_never_runs_is_not_planned() -> None:
+    """Groups in it would be groups of nothing, and gone with the If once that is batched."""
+    other = " ".join(f"m{j}@ = MatMul(a@, z{j}) n{j}@ = Relu(m{j}@)" for j in range(3))
+    model = lanes("s@ = Tanh(a@)", f"{other} t@ = Sum(n0@, n1@, n2@)")
+    more = {f"z{j}": np.eye(4, dtype=np.float32) * (j + 1) for j in range(3)}
+    for name, array in more.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    result = onnx_sched.optimize(model, choose="always", check=False)
+    assert Counter(n.op_type for n in result.proto.graph.node)["If"] == 0
+    assert result.plan.bodies == ()
+    assert compare(model, result.proto, {"N": 3}, {"N": 1}) == 2
+    assert "Tanh" in {g["op_type"] for g in result.report.to_dict()["groups"]}
+
+
+def test_a_name_that_the_model_has_is_not_given_to_a_constant_of_a_branch() -> None:
+    """Nor is an If seen through whose Constant holds what no constant can be made of."""
+    body = "f@ = Constant<value_ints=[1]>() s@ = Squeeze(e@, f@)"
+    model = lanes(body, "t@ = Identity(e@)")
+    node = next(n for n in model.graph.node if n.op_type == "If")
+    weight = onnx.numpy_helper.from_array(ints(0), f"%{node.output[0]}.f0")
+    model.graph.initializer.append(weight)
+    kinds = [u.kind for u in analysed(model).circuit.units]
+    assert (kinds.count("Squeeze"), kinds.count("If")) == (2, 1)
+    text = lanes('f@ = Constant<value_string="a">() s@ = Squeeze(e@, f@)', "t@ = Identity(e@)")
+    assert [u.kind for u in analysed(text).circuit.units].count("If") == 3

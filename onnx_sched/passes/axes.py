@@ -19,7 +19,8 @@ from onnx_sched.passes.elementwise import full
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
 from onnx_sched.relayout import effort, steps
-from onnx_sched.stacking import Layout, at, compact, lead, renumber, separate
+from onnx_sched.reorders import KEEPS
+from onnx_sched.stacking import LANE, Layout, at, compact, lead, renumber, separate
 
 
 def known(unit: Unit, circuit: Circuit) -> str | None:
@@ -161,7 +162,12 @@ def reduce(batch: Batch) -> None:
 
 
 def _is_pool(batch: Batch, layout: Layout, axes: Sequence[int]) -> bool:
-    """Whether axes are all places of images in a layout, none of them empty."""
+    """Whether axes are all places of images as convolutions leave them, none of them empty."""
+    name = batch.unit.operands[0]
+    while (maker := batch.circuit.maker.get(str(name))) is not None and maker.kind in KEEPS:
+        name = maker.operands[0]
+    if maker is None or maker.kind != "Conv" or layout[1:2] == () or LANE not in layout[1]:
+        return False
     single = batch.circuit.elem_type(batch.unit.operands[0]) == TensorProto.FLOAT
     sizes = [batch.bulk(batch.shape(0)).physical(layout)[k] for k in axes]
     there = all(isinstance(size, int) and size > 0 for size in sizes)

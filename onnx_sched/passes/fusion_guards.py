@@ -118,7 +118,7 @@ def guards(
     always |= {id(t): t for t in deadly if moves_batch(t)}
     empty = {id(t): t for t in _broken_by_nothing(nodes, types)} if may_be_empty else {}
     made = {k: _kept_by_reshape(t, emit) for k, t in empty.items() if k in new}
-    made |= {k: _kept(t, emit) for k, t in always.items() if k in new}
+    made |= {k: _kept(t, emit, k in empty) for k, t in always.items() if k in new}
     own = {k: t for k, t in (always | empty).items() if k not in new}
     moved = reached(nodes, [t.output[0] for t in own.values()])
     for node in nodes:
@@ -143,11 +143,17 @@ def reached(nodes: Sequence[NodeProto], names: Iterable[str]) -> set[str]:
     return found
 
 
-def _kept(transpose: NodeProto, emit: Emitter) -> list[NodeProto]:
-    """A Transpose, and what keeps it there whatever the sizes."""
-    moved, hint = _under_another_name(transpose, emit), f"{transpose.name}_apart"
-    views = _apart(moved.output[0], emit, hint, transpose.output[0])
-    return [moved, *_signed(views, transpose)]
+def _kept(transpose: NodeProto, emit: Emitter, empty: bool) -> list[NodeProto]:
+    """A Transpose, and what keeps it there whatever the sizes; by both means where it may be empty, too.
+
+    An axis that comes and goes is no barrier where the Transpose meets another one behind it.
+    """
+    hint = f"{transpose.name}_apart"
+    before = _kept_by_reshape(transpose, emit) if empty else [_under_another_name(transpose, emit)]
+    if empty:
+        before[-1].output[0] = emit.name(f"{transpose.output[0]}_same_out")
+    views = _apart(before[-1].output[0], emit, hint, transpose.output[0])
+    return [*before, *_signed(views, transpose)]
 
 
 def _kept_by_reshape(transpose: NodeProto, emit: Emitter) -> list[NodeProto]:

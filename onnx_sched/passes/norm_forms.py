@@ -11,8 +11,10 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_sched.constants import Const, concat, from_array
+from onnx_sched.dims import Shape
 from onnx_sched.passes.axes import wrap
 from onnx_sched.passes.fold import CENTRED, ones_like
+from onnx_sched.passes.homes import Bundle
 from onnx_sched.passes.products import biases_like
 from onnx_sched.passes.rule import Batch, laid_const
 from onnx_sched.plan import Refused
@@ -30,6 +32,21 @@ from onnx_sched.stacking import (
 )
 
 
+def over_last_axis(batch: Batch) -> tuple[Bundle, Shape]:
+    """The lanes that a norm reads, and the shape of each.
+
+    Raises:
+        Refused: If it works on other axes than the last one, or on one value for all lanes.
+    """
+    lanes, shape = batch.lanes(0), batch.shape(0)
+    last = wrap(batch.unit.integer("axis", -1), len(shape)) == len(shape) - 1
+    if lanes is None or not last or len(shape) < 2:
+        raise Refused(
+            "S102", f"{batch.circuit.label(batch.unit)} does not work on the last axis alone"
+        )
+    return lanes, shape
+
+
 def on_columns(batch: Batch) -> None:
     """A norm over features where rows are innermost: averages run along an outer axis.
 
@@ -38,13 +55,8 @@ def on_columns(batch: Batch) -> None:
 
     A runtime's own norm takes row by row, which is slow for short rows.
     """
-    lanes, shape = batch.lanes(0), batch.shape(0)
+    lanes, shape = over_last_axis(batch)
     rank = len(shape)
-    whole = wrap(batch.unit.integer("axis", -1), rank) == rank - 1
-    if lanes is None or not whole or rank < 2:
-        raise Refused(
-            "S102", f"{batch.circuit.label(batch.unit)} does not work on the last axis alone"
-        )
     bulk = batch.bulk(shape)
     target = batch.columns(shape)
     if not any(spare_axis(la) is not None for la in batch.store.placed(lanes)):
@@ -84,13 +96,8 @@ def by_channels(batch: Batch) -> None:
 
     Runtimes take these two with vectors, their LayerNormalization mostly number by number.
     """
-    lanes, shape = batch.lanes(0), batch.shape(0)
+    lanes, shape = over_last_axis(batch)
     rank = len(shape)
-    last = wrap(batch.unit.integer("axis", -1), rank) == rank - 1
-    if lanes is None or not last or rank < 2:
-        raise Refused(
-            "S102", f"{batch.circuit.label(batch.unit)} does not work on the last axis alone"
-        )
     there = batch.store.placed(lanes)
     outer: Axis = tuple(range(rank - 1))
     if any(spare_axis(la) is not None for la in there):

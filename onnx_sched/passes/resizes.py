@@ -60,7 +60,7 @@ def resize(batch: Batch) -> None:
     if batch.emit.opset < 13:  # it may not be left out yet
         empty = from_array(np.zeros(0, np.float32), TensorProto.FLOAT)
         region = batch.emit.const(empty, f"{batch.hint}_roi")
-    kept = {k: v for k, v in batch.attributes().items() if k not in (*OTHER_WAYS, SCALES)}
+    kept = {k: v for k, v in batch.attributes().items() if k not in OTHER_WAYS}
     names = [batch.store.get(lanes, layout), region, scale]
     batch.put(layout, batch.make("Resize", names, **kept)[0])
 

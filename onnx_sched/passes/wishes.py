@@ -18,7 +18,7 @@ from onnx_sched.stacking import LANE, Layout, columns, flat, packed, rows
 def wishes(
     circuit: Circuit, groups: Iterable[Group], closings: Iterable[tuple[int, list[Piece]]]
 ) -> dict[Bundle, Layout]:
-    """The layout that the first reader of a bundle wants, spare entries not counted.
+    """The layout that a group which reads a bundle wants, or else a Concat; spare entries not counted.
 
     Args:
         circuit: The original.
@@ -29,7 +29,7 @@ def wishes(
     for group in groups:
         lanes, shape = group.lanes(0), circuit.shape(group.units[0].operands[0])
         if lanes is not None and shape is not None and group.kind in (LINEAR, *NORMS):
-            layout = _of(group.form, len(shape))
+            layout = _of(group, len(shape))
             if layout is not None:
                 found.setdefault(lanes, layout)
     for k, pieces in closings:
@@ -40,14 +40,14 @@ def wishes(
     return found
 
 
-def _of(form: str, rank: int) -> Layout | None:
-    """What a linear map or a norm in a form works on."""
-    if form == "instance_norm":
+def _of(group: Group, rank: int) -> Layout | None:
+    """What a linear map or a norm in a form works on; a norm as it is takes many layouts."""
+    if group.form == "instance_norm":
         return (tuple(range(rank - 1)), (LANE,), (rank - 1,))
-    made = {
+    made: dict[str, Layout | None] = {
         "conv_t": columns(rank, spare=False),
         "grouped_conv": rows(rank),
         "grouped_conv_1d": rows(rank, 1),
-        "stacked": flat(rank),
+        "stacked": flat(rank) if group.kind == LINEAR else None,
     }
-    return made.get(form)
+    return made.get(group.form)

@@ -146,7 +146,7 @@ def _group(
     region: int,
 ) -> GroupRow:
     return GroupRow(
-        op_type=analysis.graph.nodes[group.units[0].nodes[0]].op_type,
+        op_type=analysis.values.op(analysis.graph.nodes[group.units[0].nodes[0]]).op_type,
         size=group.size,
         level=group.level,
         form=group.form,

@@ -101,7 +101,8 @@ def glue_of(made: Sequence[Made], groups: Sequence[Group], analysis: Analysis) -
     """The new nodes that only bring lanes together or take them apart."""
     nodes = analysis.graph.nodes
     places = {m.group for m in made if m.main and m.group is not None}
-    own = {n: {nodes[k].op_type for u in groups[n].units for k in u.nodes} for n in places}
+    op = analysis.values.op
+    own = {n: {op(nodes[k]).op_type for u in groups[n].units for k in u.nodes} for n in places}
     looks = [
         (m.proto.op_type, m.group, own[m.group])
         if m.main and m.group is not None
