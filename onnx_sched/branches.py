@@ -38,8 +38,8 @@ def taken(
     rest = [n for n in branch.node if n.op_type != "Constant" or domain_of(n)]
     if len(rest) != 1 or next(subgraphs(rest[0]), None) is not None:
         return None
-    if [o for o in rest[0].output if o] != [branch.output[0].name]:
-        return None
+    if list(rest[0].output[:1]) != [branch.output[0].name] or any(rest[0].output[1:]):
+        return None  # such as the second output of an op: the If has but one
     renamed = {name: f"%{node.output[0]}.{name}" for name in constants}
     copy = NodeProto()
     copy.CopyFrom(rest[0])

@@ -85,7 +85,7 @@ RESIZED += [
     Example(
         "Resize",
         'r@ = Resize<mode="linear", axes=[-1, 2]>(a@, , , to)' + NEG,
-        {"to": whole(7, 2)},
+        {"to": whole(6, 2)},
         IMAGES,
         (18, 21),
     ),

@@ -85,6 +85,12 @@ NEAR: tuple[Near, ...] = (
     _near("Resize", "r@ = Resize(a@, , s)" + NEG, {}, "not known", inputs="float[2] s", runs=False),
     _near(
         "Resize",
+        'i@ = Cast<to=6>(a@) r@ = Resize<mode="linear">(i@, , s) y@ = Cast<to=1>(r@)',
+        {"s": reals(1, 1.5)},
+        "whole numbers",
+    ),
+    _near(
+        "Resize",
         'r@ = Resize<mode="linear", antialias=1>(a@, , s)' + NEG,
         {"s": reals(1, 0.5)},
         "smooths",

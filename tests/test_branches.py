@@ -53,6 +53,7 @@ def test_the_branch_that_is_taken_is_the_op() -> None:
 
 
 NONE = {
+    "its second output": (conditional("q, s = TopK(x, k)", KEEP), YES),
     "unknown": (conditional(SQUEEZE, KEEP), None),
     "two ops": (conditional("r = Relu(x) s = Neg(r)", KEEP), YES),
     "only a constant": (conditional("s = Constant<value_floats=[1.0]>()", KEEP), YES),
@@ -84,6 +85,13 @@ def test_a_branch_with_a_weight_or_a_body_stays_an_if() -> None:
     _then(nested).node[1].CopyFrom(conditional(KEEP, KEEP))
     _then(nested).output[0].name = "y"
     assert taken(nested, YES) is None
+
+
+def test_an_op_whose_first_output_is_left_out_stays_an_if() -> None:
+    """An If has one output: what it shows would become the op's first, which is another value."""
+    node = conditional("l, s = GRU<hidden_size=3>(x, w, r)", KEEP)
+    _then(node).node[0].output[0] = ""
+    assert taken(node, YES) is None
 
 
 def _then(node: NodeProto) -> GraphProto:

@@ -121,3 +121,19 @@ def test_half_floats_are_multiplied_by_a_matrix(tmp_path: Path) -> None:
     for name, const in emit.fresh.items():
         model.graph.initializer.append(numpy_helper.from_array(const.load(), name))
     assert shapes(model, tmp_path / "m.onnx", 2, 8, 2, 3) == "[(2, 3, 32)]"
+
+
+@pytest.mark.parametrize("between", ["", "r = Reshape(a, shape)"])
+def test_no_transpose_comes_to_a_cast_before_a_product(between: str) -> None:
+    """Behind a Cast the runtime's fusion of the two dies; a Reshape between them does not keep them apart."""
+    text = f"t = Transpose<perm=[1,2,0]>(x) a = ArgMin<axis=0>(t) {between} "
+    text += f"c = Cast<to=1>({'r' if between else 'a'}) y = MatMul(c, w)"
+    model = net(
+        f"(float[4,N,3] x) => (float[] y) {{ {text} }}",
+        {"w": numbers(4, 2), "shape": ints(0, 3, 4)},
+    )
+    nodes = list(model.graph.node)
+    transpose = nodes[0]
+    emit = Emitter(17, set(), {})
+    made = guards(nodes, {id(transpose)}, lambda name: (3, 1), emit, may_be_empty=False)
+    assert [n.op_type for n in made[id(transpose)]] == ["Transpose", "Unsqueeze", "Squeeze"]

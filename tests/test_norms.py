@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import onnx
 import pytest
+from numpy.typing import ArrayLike
 from onnx import ModelProto
 
 from onnx_sched.circuit import LINEAR
@@ -21,11 +22,16 @@ READ = "y@ = Relu(n@)"
 BODIES = {
     "scale and shift": (NORM + READ, 1, 1),
     "scale alone": (NORM.replace(", h@", "") + READ, 1, 1),
+    "one number as shift": (NORM.replace(", h@", ", half") + READ, 1, 1),
+    "a row of one number as shift": (NORM.replace(", h@", ", one") + READ, 1, 1),
     "shared scale": (NORM.replace("g@, h@", "g, h@") + READ, 1, 1),
     "behind it a map": (NORM + "y@ = MatMul(n@, u@)", 1, 0),
     "two in a row": (NORM + "y@ = LayerNormalization(n@, g@)", 2, 2),
     "no map before": ("b@ = Tanh(a@) " + NORM.replace("a@", "b@") + READ, 1, 1),
 }
+
+
+SHIFTS: dict[str, ArrayLike] = {"half": np.float32(0.5), "one": np.ones(1, np.float32)}
 
 
 def kinds(model: ModelProto) -> Counter[str]:
@@ -46,7 +52,7 @@ def test_a_norm_by_channels_gives_what_the_norm_gives(
 ) -> None:
     """One InstanceNormalization for all lanes; scale and shift, unless a map takes them, are one node."""
     body, norms, scales = BODIES[what]
-    model = build(body, rows=rows)
+    model = build(body, rows=rows, more=SHIFTS)
     outcome = by_channels(model, form, nonempty=nonempty)
     assert not outcome.refusals
     found = kinds(outcome.model)
@@ -97,8 +103,10 @@ def test_between_convolutions_rows_stay_images(form: str, axes: int) -> None:
 @pytest.mark.parametrize("nonempty", [False, True])
 def test_scale_and_shift_over_columns_are_one_node(nonempty: bool) -> None:
     """With rows innermost, too; a scale alone stays a Mul."""
-    for body, after in ((NORM + READ, (1, 2)), (NORM.replace(", h@", "") + READ, (0, 3))):
-        model = build(body)
+    shifted = [NORM.replace("h@", shift) + READ for shift in ("h@", "half", "one")]
+    bodies = [(body, (1, 2)) for body in shifted]
+    for body, after in (*bodies, (NORM.replace(", h@", "") + READ, (0, 3))):
+        model = build(body, more=SHIFTS)
         outcome = carried_out(
             model, "conv_t", kinds=(LINEAR, "LayerNormalization"), nonempty=nonempty
         )

@@ -43,7 +43,7 @@ def layouts(batch: Batch, bulk: Bulk) -> list[Layout]:
         if wish is not None:
             route = steps(bulk, without_spare(layout), wish)
             onward = rank if route is None else effort(route)
-        slow = widens and bulk.physical(layout)[-1] == 1
+        slow = 2 * (widens and bulk.physical(layout)[-1] == 1)
         # Where it is all the same, what moves moves later: a product takes what follows it at once.
         return away + onward + slow, away
 

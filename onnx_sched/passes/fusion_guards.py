@@ -4,7 +4,8 @@ It pushes a Transpose down to the product that reads it, through whatever lies b
 the product.  Where the batch is empty, the fused MatMul divides by zero if that Transpose moves a batch
 axis, and refuses a matrix as right operand.  With half floats and a matrix a moved batch axis kills it in
 any case.  It computes something else where the right operand is a vector.  A Gemm takes the Transpose from
-others that add what it makes.
+others that add what it makes.  Behind a Cast it may kill the fusion itself, and comes there through a
+Reshape, too.
 
     Transpose -> ... -> MatMul            ==>   Transpose -> Reshape(0, 0, ...) -> ... -> MatMul
     Transpose -> ... -> MatMul by vector  ==>   Transpose -> Unsqueeze -> Squeeze -> ... -> MatMul
@@ -16,7 +17,7 @@ where all sizes are known, so that it serves for empty batches only, which have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from onnx import NodeProto, TensorProto
 
@@ -63,7 +64,15 @@ def read_and_added(nodes: Iterable[NodeProto]) -> list[str]:
     return sorted(factors & added)
 
 
-def exposed(nodes: Sequence[NodeProto], readers: Iterable[str]) -> list[NodeProto]:
+def read_by_casts(nodes: Sequence[NodeProto]) -> list[str]:
+    """What is cast for the products among some nodes."""
+    multiplied = set(read_by_products(nodes))
+    return [n.input[0] for n in nodes if n.op_type == "Cast" and n.output[0] in multiplied]
+
+
+def exposed(
+    nodes: Sequence[NodeProto], readers: Iterable[str], barriers: Collection[str] = BARRIERS
+) -> list[NodeProto]:
     """The Transposes from which there is a way to one of some values without a barrier in between."""
     makers = {o: node for node in nodes for o in node.output if o}
     seen: set[str] = set()
@@ -72,7 +81,7 @@ def exposed(nodes: Sequence[NodeProto], readers: Iterable[str]) -> list[NodeProt
     while todo:
         name = todo.pop()
         maker = makers.get(name)
-        if maker is None or name in seen or maker.op_type in BARRIERS:
+        if maker is None or name in seen or maker.op_type in barriers:
             continue
         seen.add(name)
         todo += maker.input
@@ -116,6 +125,7 @@ def guards(
     always = {id(t): t for t in exposed(nodes, wrong)}
     deadly = exposed(nodes, read_with(2, nodes, types, TensorProto.FLOAT16))
     always |= {id(t): t for t in deadly if moves_batch(t)}
+    always |= {id(t): t for t in exposed(nodes, read_by_casts(nodes), BARRIERS - {"Reshape"})}
     empty = {id(t): t for t in _broken_by_nothing(nodes, types)} if may_be_empty else {}
     made = {k: _kept_by_reshape(t, emit) for k, t in empty.items() if k in new}
     made |= {k: _kept(t, emit, k in empty) for k, t in always.items() if k in new}

@@ -15,6 +15,7 @@ from onnx_sched.dims import Shape
 from onnx_sched.passes.axes import wrap
 from onnx_sched.passes.fold import CENTRED, ones_like
 from onnx_sched.passes.homes import Bundle
+from onnx_sched.passes.normalise import row
 from onnx_sched.passes.products import biases_like
 from onnx_sched.passes.rule import Batch, laid_const
 from onnx_sched.plan import Refused
@@ -143,6 +144,10 @@ def scaled_and_shifted(
         Whether it was done.
     """
     route = steps(batch.bulk(batch.shape(0)), *layouts)
+    found = [row(s, scales[0].shape[0]) for s in shifts]  # one number may stand for all features
+    shifts = [s for s in found if s is not None]
+    if len(shifts) < len(found):
+        return False
     if route is None or batch.emit.opset < 9 or scales[0].elem_type != TensorProto.FLOAT:
         return False
     for step in route:

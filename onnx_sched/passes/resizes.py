@@ -16,6 +16,7 @@ from onnx import TensorProto
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.constants import from_array
 from onnx_sched.passes.axes import known
+from onnx_sched.passes.normalise import FLOATS
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
 from onnx_sched.resizing import SCALES
@@ -33,8 +34,11 @@ def check(unit: Unit, circuit: Circuit) -> str | None:
     if unit.attribute("antialias", 0):
         return "it smooths while it resizes"
     resized = sum(s != 1 for s in scales)
-    if unit.attribute("mode", b"nearest") != b"nearest" and not 1 <= resized <= 2:
-        return "it interpolates along other than one or two axes"
+    if unit.attribute("mode", b"nearest") != b"nearest":
+        if not 1 <= resized <= 2:
+            return "it interpolates along other than one or two axes"
+        if circuit.elem_type(unit.operands[0]) not in FLOATS:
+            return "it interpolates whole numbers, and how it rounds them depends on its axes"
     return known(unit, circuit)
 
 

@@ -207,7 +207,7 @@ class Batch:
 
     def laid(self, k: int, layout: Layout, bulk: Bulk) -> str | None:
         """A constant operand, brought to broadcast against a bundle in a layout; its name."""
-        parts = self.consts(k)
+        parts = one_number(self.consts(k))
         if (
             self.unit.kind == "Clip"
         ):  # its bounds are scalars, also where they are spelled as vectors
@@ -246,6 +246,17 @@ class Batch:
         if not meets(layout, bulk, shape):
             return None
         return self.store.get(lanes, aligned(layout, rank, len(shape)))
+
+
+def one_number(parts: list[Const]) -> list[Const]:
+    """The first of lowest rank where all constants are the same single number; else all of them.
+
+    Runtimes know a norm that is spelled out by a single epsilon; with one a lane they may take another.
+    """
+    if any(p.nbytes != p.dtype.itemsize for p in parts):
+        return parts
+    values = {p.load().tobytes() for p in parts}
+    return [min(parts, key=lambda p: p.rank)] if len(values) == 1 else parts
 
 
 def lane_alone(layout: Layout, rank: int) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -58,8 +59,8 @@ def large_constants() -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def spelled_norm(low_a: object, low_b: object) -> ModelProto:
-    """Two lanes of LayerNormalization in plain ops, each with its epsilon."""
+def spelled_norm(low_a: object, low_b: object, centred: bool = True) -> ModelProto:
+    """Two lanes of LayerNormalization (or of its root mean square) in plain ops, each with its epsilon."""
     lanes = "".join(
         f"""h{k} = MatMul(x{k}, w{k})  m{k} = ReduceMean<axes=[-1]>(h{k})  c{k} = Sub(h{k}, m{k})
         p{k} = Pow(c{k}, two)  v{k} = ReduceMean<axes=[-1]>(p{k})  e{k} = Add(v{k}, low{k})
@@ -67,6 +68,8 @@ def spelled_norm(low_a: object, low_b: object) -> ModelProto:
         """
         for k in "ab"
     )
+    if not centred:
+        lanes = re.sub(r"m\w = ReduceMean\S+  c(\w) = Sub\(h\w, m\w\)", r"c\1 = Neg(h\1)", lanes)
     return text(
         f"""wa wb = (4,4); two = 2.0; g = (4,); lowa = {low_a}; lowb = {low_b}
         (float[N,4] xa, float[N,4] xb) => (float[N,4] ya, float[N,4] yb) {{ {lanes} }}"""
@@ -195,5 +198,7 @@ REGRESSIONS: dict[str, Callable[[], ModelProto]] = {
     "large weights of Constant nodes": large_constants,
     "equal epsilons of different shapes": partial(spelled_norm, 0.01, [0.01]),
     "different epsilons": partial(spelled_norm, 0.01, 0.1),
+    "different epsilons of a root mean square": partial(spelled_norm, 0.01, 0.1, centred=False),
+    "equal epsilons of a root mean square": partial(spelled_norm, 0.01, [0.01], centred=False),
 }
 """Small models on which the optimizer failed once, by what was wrong."""
