@@ -33,7 +33,7 @@ from onnx_sched.options import Options
 BLOCK = 16
 """Channels that ONNX Runtime's blocked convolutions take at a time, with AVX-512."""
 
-PLANNED = ("stacked", "grouped_conv", "conv_t")
+PLANNED = ("stacked", "grouped_conv", "grouped_conv_1d", "conv_t")
 """What a plan can ask for."""
 
 EMPTY = ("grouped_conv",)
