@@ -11,7 +11,7 @@ from onnx_sched.judge.measure import Speedup
 from onnx_sched.judge.profiling import Profile
 from onnx_sched.plan import Group, Plan
 from onnx_sched.planner import Site, least, sites
-from onnx_sched.trial import slower
+from onnx_sched.trial import slower, undecided
 
 ATTENTION = frozenset(
     "Attention DecoderAttention GroupQueryAttention MultiHeadAttention PackedAttention "
@@ -77,10 +77,12 @@ def too_large(profiles: Profiles, plan: Plan, factor: float) -> Objection | None
 
 
 def too_slow(raced: Sequence[tuple[Condition, Speedup]], plan: Plan) -> Objection | None:
-    """The least region, if the whole model's race was lost somewhere."""
-    lost = slower(raced)
-    if lost is None:
+    """The least region, if the whole model's race was lost somewhere, or won nowhere for sure."""
+    lost, drawn = slower(raced), undecided(raced)
+    if lost is None and drawn is None:
         return None
-    condition, speedup = lost
+    condition, speedup = lost or drawn or raced[0]
     reason = f"the whole model measured {speedup.words} at {condition.label}"
+    if lost is None:
+        reason = f"{reason}: no clear gain"
     return Objection([least(plan)], "S303", reason)

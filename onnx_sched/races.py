@@ -32,17 +32,22 @@ class Demand:
     Attributes:
         pairs: Of so many samples at least.
         safe: Not slower is what has its whole interval above this.
+        worth: Faster is what has its whole interval above this.
     """
 
     pairs: int
     safe: float
+    worth: float
 
 
-REGION = Demand(2 * ROUNDS, SAFE)
+REGION = Demand(2 * ROUNDS, SAFE, 1.0)
 """Of a variant of a region: the whole model is raced yet."""
 
-WHOLE = Demand(4 * ROUNDS, 1 / 1.01)
-"""Of a whole model: the last word, and of variants that were picked for having been lucky, too."""
+WHOLE = Demand(4 * ROUNDS, 1 / 1.01, 1.02)
+"""Of a whole model: the last word, and of variants that were picked for having been lucky, too.
+
+Where its memory lies makes a session faster or slower by more than a percent from one day to the next.
+"""
 
 MOST_ROUNDS = 160
 """Samples after which a close race is over, if they took long; who is not safe by then has lost."""
@@ -126,4 +131,5 @@ def settled(speedup: Speedup, demand: Demand = REGION) -> bool:
     if speedup.pairs < demand.pairs:
         return False
     safe = demand.safe
-    return speedup.high < safe or (speedup.low > safe and (speedup.low > 1 or speedup.high < 1.03))
+    clear = speedup.low > demand.worth or speedup.high < 1.03
+    return speedup.high < safe or (speedup.low > safe and clear)

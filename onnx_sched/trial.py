@@ -176,6 +176,15 @@ class Trial:
         return " and at ".join(labels) or "the sizes of the inputs given"
 
 
+def undecided(
+    races: Sequence[tuple[Condition, Speedup]],
+) -> tuple[Condition, Speedup] | None:
+    """The condition under which a model gained most, if it is not worth the change under any."""
+    if any(s.low > WHOLE.worth for _, s in races):
+        return None
+    return max(races, key=lambda cs: cs[1].low, default=None)
+
+
 def slower(races: Sequence[tuple[Condition, Speedup]]) -> tuple[Condition, Speedup] | None:
     """The condition under which a model lost most, if it is not safe under all."""
     lost = [(c, s) for c, s in races if s.low < WHOLE.safe]

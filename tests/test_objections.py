@@ -144,6 +144,11 @@ def test_too_slow_blames_the_region_that_saves_least() -> None:
         return Condition((("N", 1),), {}, 1), speedup
 
     assert too_slow([raced(2.0), raced(1.01)], plan) is None
+    undecided = too_slow([raced(1.01), raced(1.02)], plan)
+    assert undecided is not None
+    assert "1.02x" in undecided.reason
+    assert "no clear gain" in undecided.reason
+    assert too_slow([], plan) is None
     found = too_slow([raced(2.0), raced(0.7), raced(0.9)], plan)
     assert found is not None
     assert found.code == "S303"
