@@ -137,3 +137,20 @@ def test_no_transpose_comes_to_a_cast_before_a_product(between: str) -> None:
     emit = Emitter(17, set(), {})
     made = guards(nodes, {id(transpose)}, lambda name: (3, 1), emit, may_be_empty=False)
     assert [n.op_type for n in made[id(transpose)]] == ["Transpose", "Unsqueeze", "Squeeze"]
+
+
+@pytest.mark.parametrize(
+    ("rank", "kind", "fenced"), [(0, 1, 0), (1, 1, 0), (3, 1, 1), (0, 11, 1), (None, 1, 1)]
+)
+def test_an_epsilon_that_a_fusion_misreads_is_kept_from_it(
+    rank: int | None, kind: int, fenced: int
+) -> None:
+    """One number of float32 is read; another type, or one a lane, would give way to the default."""
+    text = "m = ReduceMean<axes=[-1]>(x) a = Add(m, e) s = Sqrt(a) y = Div(x, s)"
+    model = net(f"(float[4,N,3] x, float e) => (float[] y) {{ {text} }}")
+    nodes = list(model.graph.node)
+    types = {"e": (rank, kind)}
+    emit = Emitter(17, set(), {})
+    new = {id(n) for n in nodes}
+    made = guards(nodes, new, lambda name: types.get(name, (3, 1)), emit, may_be_empty=False)
+    assert [len(made.get(id(n), [n])) for n in nodes] == [1, 1, 1 + 2 * fenced, 1]

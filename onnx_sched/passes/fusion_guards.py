@@ -4,12 +4,14 @@ It pushes a Transpose down to the product that reads it, through whatever lies b
 the product.  Where the batch is empty, the fused MatMul divides by zero if that Transpose moves a batch
 axis, and refuses a matrix as right operand.  With half floats and a matrix a moved batch axis kills it in
 any case.  It computes something else where the right operand is a vector.  A Gemm takes the Transpose from
-others that add what it makes.  Behind a Cast it may kill the fusion itself, and comes there through a
+others that add what it makes.  A norm that is spelled out, its mean taken elsewhere, becomes one node with
+the default epsilon where its own is no single float32 number.  Behind a Cast it may kill the fusion itself, and comes there through a
 Reshape, too.
 
     Transpose -> ... -> MatMul            ==>   Transpose -> Reshape(0, 0, ...) -> ... -> MatMul
     Transpose -> ... -> MatMul by vector  ==>   Transpose -> Unsqueeze -> Squeeze -> ... -> MatMul
     Transpose -> ... -> Gemm, Add         ==>   Transpose -> Unsqueeze -> Squeeze -> ... -> Gemm, Add
+    Add(epsilon) -> Sqrt                  ==>   Add(epsilon) -> Unsqueeze -> Squeeze -> Sqrt
 
 These change nothing and cost no copy, but the Transpose stays above them.  ONNX Runtime drops the Reshape
 where all sizes are known, so that it serves for empty batches only, which have none.
@@ -131,10 +133,25 @@ def guards(
     made |= {k: _kept(t, emit, k in empty) for k, t in always.items() if k in new}
     own = {k: t for k, t in (always | empty).items() if k not in new}
     moved = reached(nodes, [t.output[0] for t in own.values()])
+    misread = misread_epsilons(nodes, types)
     for node in nodes:
         if id(node) in new and node.op_type in PRODUCTS and not moved.isdisjoint(node.input):
             made[id(node)] = _fenced(node, moved, emit)
+        elif id(node) in new and node.op_type == "Sqrt" and node.input[0] in misread:
+            made[id(node)] = _fenced(node, misread, emit)
     return made
+
+
+def misread_epsilons(nodes: Sequence[NodeProto], types: Types) -> set[str]:
+    """Sums of a mean and what may be its epsilon, where a fusion would take another one."""
+    means = {n.output[0] for n in nodes if n.op_type == "ReduceMean"}
+    found = set[str]()
+    for node in nodes:
+        if node.op_type == "Add" and not means.isdisjoint(node.input):
+            kinds = [types(name) for name in node.input if name not in means]
+            if any(rank not in (0, 1) or kind == TensorProto.DOUBLE for rank, kind in kinds):
+                found.add(node.output[0])
+    return found
 
 
 def _broken_by_nothing(nodes: Sequence[NodeProto], types: Types) -> list[NodeProto]:

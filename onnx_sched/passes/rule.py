@@ -207,7 +207,9 @@ class Batch:
 
     def laid(self, k: int, layout: Layout, bulk: Bulk) -> str | None:
         """A constant operand, brought to broadcast against a bundle in a layout; its name."""
-        parts = one_number(self.consts(k))
+        parts = self.consts(k)
+        if any(self.lanes(j) is not None for j in range(self.slots)):
+            parts = one_number(parts)  # else it is they that bring the lane axis
         if (
             self.unit.kind == "Clip"
         ):  # its bounds are scalars, also where they are spelled as vectors

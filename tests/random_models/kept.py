@@ -182,6 +182,14 @@ REGRESSIONS: dict[str, Callable[[], ModelProto]] = {
         a = MatMul(x, w)  b = MatMul(z, v)  c = MatMul(q, u) }""",
         opset=21,
     ),
+    "equal numbers of other shapes, added to one value": lambda: text(
+        """(float[N,4] x) => (float[N,3] y) { s = Tanh(x)
+        a = Add(s, p)  b = Add(s, q)  c = MatMul(a, w)  d = MatMul(b, v)  y = Sub(c, d) }""",
+        p=np.array(0.5, np.float32),
+        q=np.full(1, 0.5, np.float32),
+        w=np.linspace(-1, 1, 12).reshape(4, 3).astype(np.float32),
+        v=np.linspace(-2, 1, 12).reshape(4, 3).astype(np.float32),
+    ),
     "double precision": lambda: text(
         """(double[N,4] x, double[N,4] z) => (double[N,5] y) {
         a = MatMul(x, w)  b = MatMul(z, v)  y = Sub(a, b) }""",
