@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import onnx
 import pytest
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 from onnx import ModelProto
 
 from onnx_sched.circuit import LINEAR
@@ -120,15 +120,23 @@ def test_norms_of_other_types_and_axes_stay_as_they_are() -> None:
     """Only float32 has the form: a runtime's norm by channels may know no other; and only the last axis."""
     model = build(NORM + READ)
     assert found_forms(model)["LayerNormalization"] == ("stacked", "conv_t", "instance_norm")
-    for tensor in model.graph.initializer:
-        if tensor.data_type == onnx.TensorProto.FLOAT:
-            array = onnx.numpy_helper.to_array(tensor).astype(np.float64)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
-    assert found_forms(model)["LayerNormalization"] == ("stacked",)
+    assert found_forms(retyped(model, np.float64))["LayerNormalization"] == ("stacked",)
+    assert found_forms(retyped(model, np.float16))["LayerNormalization"] == ("stacked", "conv_t")
     rms = build("n@ = RMSNormalization(a@, g@) " + READ, opset=23)
     assert found_forms(rms)["RMSNormalization"] == ("stacked", "conv_t")
+
+
+def retyped(model: ModelProto, dtype: DTypeLike) -> ModelProto:
+    """A model of float32 in another type."""
+    new = ModelProto()
+    new.CopyFrom(model)
+    for tensor in new.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            array = onnx.numpy_helper.to_array(tensor).astype(dtype)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    for value in (*new.graph.input, *new.graph.output):
+        value.type.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return new
 
 
 def found_forms(model: ModelProto) -> dict[str, tuple[str, ...]]:
