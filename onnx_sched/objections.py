@@ -78,10 +78,11 @@ def too_large(profiles: Profiles, plan: Plan, factor: float) -> Objection | None
 
 def too_slow(raced: Sequence[tuple[Condition, Speedup]], plan: Plan) -> Objection | None:
     """The least region, if the whole model's race was lost somewhere, or won nowhere for sure."""
-    lost, drawn = slower(raced), undecided(raced)
-    if lost is None and drawn is None:
+    lost = slower(raced)
+    found = lost or undecided(raced)
+    if found is None:
         return None
-    condition, speedup = lost or drawn or raced[0]
+    condition, speedup = found
     reason = f"the whole model measured {speedup.words} at {condition.label}"
     if lost is None:
         reason = f"{reason}: no clear gain"

@@ -156,8 +156,7 @@ def skipper(options: Options, circuit: Circuit) -> Callable[[Unit], bool]:
         k
         for k, node in enumerate(circuit.graph.nodes)
         if any(p.key == "onnx_sched.members" for p in node.metadata_props)  # batched already
-        or _named(options, node)
-        or _named(options, circuit.values.op(node))
+        or any(_named(options, n) for n in circuit.values.spellings(node))
     }
     passes = frozenset(options.skip_passes)
 

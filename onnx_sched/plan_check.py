@@ -143,7 +143,11 @@ def check_sums(
     strange = next((name for name in named or () if name not in there), None)
     if strange is not None:
         raise part.wrong(f"sums {short(strange)}, which is no sum over the lanes of its groups")
-    kept = next((k for u in units for k in u.nodes if unsummed(circuit.graph.nodes[k])), None)
+    named_by = circuit.values.spellings
+    kept = next(
+        (k for u in units for k in u.nodes if any(map(unsummed, named_by(circuit.graph.nodes[k])))),
+        None,
+    )
     if kept is not None:
         name = short(node_label(circuit.graph, kept))
         raise part.wrong(f"sums {name}, which a --skip flag leaves alone")

@@ -46,7 +46,7 @@ REGION = Demand(2 * ROUNDS, SAFE, 1.0)
 WHOLE = Demand(4 * ROUNDS, 1 / 1.01, 1.02)
 """Of a whole model: the last word, and of variants that were picked for having been lucky, too.
 
-Where its memory lies makes a session faster or slower by more than a percent from one day to the next.
+Where its memory lies makes a session faster or slower by more than a percent from one opening to the next.
 """
 
 MOST_ROUNDS = 160

@@ -77,5 +77,5 @@ def _inner(circuit: Circuit, term: Operand, aliased: Collection[str]) -> Unit | 
 
 def _stays(circuit: Circuit, unit: Unit) -> bool:
     """Whether somebody asked for a unit not to become part of a sum over lanes."""
-    nodes = [circuit.graph.nodes[k] for k in unit.nodes]
-    return any(circuit.unsummed(n) or circuit.unsummed(circuit.values.op(n)) for n in nodes)
+    nodes = (circuit.graph.nodes[k] for k in unit.nodes)
+    return any(circuit.unsummed(n) for node in nodes for n in circuit.values.spellings(node))

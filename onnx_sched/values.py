@@ -57,6 +57,10 @@ class Values:
         """A node, or the op that it comes to."""
         return self.taken.get(node.output[0], node) if node.op_type == "If" else node
 
+    def spellings(self, node: NodeProto) -> tuple[NodeProto, NodeProto]:
+        """A node as the file has it, and as the op that it comes to: a flag may name either."""
+        return node, self.op(node)
+
 
 Constant = Callable[[TensorProto, str], Const | None]
 """Gives a tensor's constant without reading its numbers, by the tensor and a name that no other one has;
@@ -106,15 +110,13 @@ class _Walk:
         self._space = space
         self._infer = Inference(graph.opsets, graph.ir_version)
         self._seen: dict[Hashable, NodeProto] = {}
-        self._taken_names = {*graph.producer, *(v.name for v in graph.proto.input)}
-        self._taken_names |= {t.name for t in graph.proto.initializer}
+        given = (*graph.proto.input, *graph.proto.initializer)
+        self._own = {*graph.producer, *(v.name for v in given)}
         self._blocks = Blocks()
 
     def forget(self) -> None:
         """Drop what is known about outer values whose names the graph gives to its own."""
-        proto = self._graph.proto
-        mine = [v.name for v in (*proto.input, *proto.initializer)]
-        for name in (*mine, *self._graph.producer):
+        for name in self._own:
             for facts in (self.values.types, self.values.constants, self.values.ints):
                 facts.pop(name, None)
 
@@ -150,37 +152,33 @@ class _Walk:
         """Learn about the outputs of the next node."""
         plain = domain_of(node) == ""
         if plain and node.op_type == "Constant":
-            tensor = partial(self._constant_of, node)
+            tensor = partial(self._named, node.output[0])
             self._learn(node.output[0], constant_node(node, tensor))
-        elif not has_effect(node, self._graph.off) and self._is_open(node):
-            node = self.values.op(node)
-            plain = domain_of(node) == ""
-            operands = [self._operand(self.values.first(name)) for name in node.input]
-            self._infer_types(node, operands)
-            if not (plain and any(node.output[:1]) and self._is_known(node, operands)):
-                self._find_twin(node, operands)
+        elif not has_effect(node, self._graph.off) and (op := self._comes_to(node)) is not None:
+            plain = domain_of(op) == ""
+            operands = [self._operand(self.values.first(name)) for name in op.input]
+            self._infer_types(op, operands)
+            if not (plain and any(op.output[:1]) and self._is_known(op, operands)):
+                self._find_twin(op, operands)
 
-    def _is_open(self, node: NodeProto) -> bool:
-        """Whether a node has no bodies, or is an If that comes to one op; then that is noted."""
+    def _comes_to(self, node: NodeProto) -> NodeProto | None:
+        """A node without bodies, or the one op that an If comes to, which is noted; None for others."""
         if next(subgraphs(node), None) is None:
-            return True
+            return node
         found = taken(node, self.values.constants.get(self.values.first(node.input[0])))
         if found is None:
-            return False
+            return None
         op, constants = found
         known = {n: constant_node(made, partial(self._named, n)) for n, made in constants.items()}
-        if None in known.values() or not known.keys().isdisjoint(self._taken_names):
-            return False
+        if None in known.values() or not known.keys().isdisjoint(self._own):
+            return None
         for name, const in known.items():
             self._learn(name, const)
         self.values.taken[node.output[0]] = op
-        return True
+        return op
 
     def _named(self, name: str, tensor: TensorProto) -> Const | None:
         return self._constant(tensor, self._space + name)
-
-    def _constant_of(self, node: NodeProto, tensor: TensorProto) -> Const | None:
-        return self._constant(tensor, self._space + node.output[0])
 
     def _operand(self, name: str) -> Operand | None:
         if not name:

@@ -19,7 +19,8 @@ from pathlib import Path
 import click
 import numpy as np
 
-from scripts.fuzz_judge import ORIGINAL, Case, Outcome, judge
+from scripts.fuzz_judge import Case, Outcome, judge
+from scripts.fuzz_laws import ORIGINAL
 from scripts.fuzz_limits import where
 
 PATIENCE = 120.0

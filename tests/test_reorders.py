@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
@@ -96,7 +95,7 @@ def test_an_unknown_weight_is_in_no_layout() -> None:
     node = onnx.parser.parse_node("y = Conv(x, w)")
     assert not in_blocks(node, lambda name: None)
     assert not in_blocks(node, lambda name: ("C", 16, 1, 1))
-    assert in_blocks(node, lambda name: (np.int64(16).item(), 16, 1, 1))
+    assert in_blocks(node, lambda name: (16, 16, 1, 1))
 
 
 POOLED = [

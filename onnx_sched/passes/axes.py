@@ -163,15 +163,17 @@ def reduce(batch: Batch) -> None:
 
 def _is_pool(batch: Batch, layout: Layout, axes: Sequence[int]) -> bool:
     """Whether axes are all places of images as convolutions leave them, none of them empty."""
+    if len(layout) != 4 or LANE not in layout[1]:
+        return False
     name = batch.unit.operands[0]
     while (maker := batch.circuit.maker.get(str(name))) is not None and maker.kind in KEEPS:
         name = maker.operands[0]
-    if maker is None or maker.kind != "Conv" or layout[1:2] == () or LANE not in layout[1]:
+    if maker is None or maker.kind != "Conv":
         return False
     single = batch.circuit.elem_type(batch.unit.operands[0]) == TensorProto.FLOAT
     sizes = [batch.bulk(batch.shape(0)).physical(layout)[k] for k in axes]
     there = all(isinstance(size, int) and size > 0 for size in sizes)
-    return single and there and len(layout) == 4 and list(axes) == [2, 3]
+    return single and there and list(axes) == [2, 3]
 
 
 def without(layout: Layout, axes: Sequence[int], rank: int) -> Layout:
