@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnx_sched.dims import Shape, product
+from onnx_sched.slicing import cuts
 from onnx_sched.stacking import LANE, Atom, Bulk, Layout, at, lane_axis, packed, plain
 
 
@@ -195,18 +196,12 @@ def _is_plain(layout: Layout, shape: Shape, out_shapes: Sequence[Shape | None]) 
 
 def _slice(node: Look, shape: Shape) -> tuple[int, int, int] | None:
     """Axis, start and end of a Slice of one axis with step 1."""
-    if node.opset >= 10:
-        found = [node.ints[k] if len(node.ints) > k else () for k in range(1, 5)]
-    else:
-        given = [node.attributes.get(n, ()) for n in ("starts", "ends", "axes")]
-        found = [g if isinstance(g, tuple) else () for g in given]
-        found.append(())
-    starts, ends, axes, steps = found
-    if not starts or not ends or len(starts) != 1 or axes is None or steps is None:
+    found = cuts(shape, node.ints[1:], node.attributes, node.opset)
+    if found is None or len(found) != 1 or found[0].step != 1:
         return None
-    axis = (axes[0] if axes else 0) % len(shape)
+    axis, start, end, _ = found[0]
     size = shape[axis]
-    if not isinstance(size, int) or (steps and steps[0] != 1):
+    if not isinstance(size, int):
         return None
-    start, end, _ = slice(starts[0], ends[0]).indices(size)
+    start, end, _ = slice(start, end).indices(size)
     return axis, start, end

@@ -7,6 +7,7 @@ The numbers only rank the forms that are then raced, so each is taken from one p
     moving        a Transpose of a few megabytes
     norms         a LayerNormalization of a megabyte
     runs          an addition that broadcasts along a middle axis
+    leading       a sum along the first of two axes
     arithmetic    a square product
     weights       a product with one row
     repacking     a batched product with a few rows, less what the above explain
@@ -66,6 +67,9 @@ class _Bench:
         norm = _rate(8 * rows * width, normed)
         runs = self._time(_chain("Add", 4), {"c": _ones(8, 1, 16)}, (8, 512, 16)) / 4 - dispatch
         run_us = max(0.0, (runs - _us(8 * 8 * 512 * 16, stream)) / (8 * 512))
+        node = helper.make_node("ReduceSum", ["x", "axis"], ["y"], keepdims=0)
+        summed = self._time([node], {"axis": np.zeros(1, np.int64)}, (8, 1 << 15)) - dispatch
+        lead = _rate(4 * 8 * (1 << 15), summed)
         square = self._time(_linear(), _linear_weights(512, 512), (512, 512)) - dispatch
         gflops = 2 * 512**3 / square / 1e3
         single = self._time(_linear(), _linear_weights(1024, 1024), (1, 1024)) - dispatch
@@ -94,6 +98,7 @@ class _Bench:
             move_gb_s=round(move, 2),
             norm_gb_s=round(norm, 2),
             run_us=round(run_us, 5),
+            lead_gb_s=round(lead, 2),
             rows_gflops=round(rows_gflops, 1),
             image_us=round(image_us, 4),
             fuses_linear=not self._provider.startswith("CUDA"),

@@ -29,18 +29,23 @@ EMBEDDING = "Embedding"
 """Kind of a unit that looks up rows of a constant table [V, D]: Gather(table, indices, axis=0)."""
 
 
+WEIGHTED = "WeightedSum"
+"""Kind of a unit that sums the product of two values over one axis: Mul and ReduceSum."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
     """One computation.
 
     Attributes:
         number: Its place in a topological order of the circuit.
-        kind: The ONNX op type, or `LINEAR`.
+        kind: The ONNX op type, or `LINEAR`, `EMBEDDING`, `WEIGHTED`.
         domain: The op's domain, "" for the default one.
         nodes: The nodes that it stands for; the last one makes the outputs.
         operands: What it reads.
         outputs: What it makes; "" for an output that the model leaves out.
         attributes: Name and value, defaults filled in, sorted by name.
+        parts: The units that it is made of, if it may run as those, too.
     """
 
     number: int
@@ -50,6 +55,7 @@ class Unit:
     operands: tuple[Operand, ...]
     outputs: tuple[str, ...]
     attributes: tuple[tuple[str, Hashable], ...]
+    parts: tuple[Unit, ...] = ()
 
     def attribute(self, name: str, default: Hashable = None) -> Hashable:
         """An attribute's value."""

@@ -38,6 +38,7 @@ class Device:
     move_gb_s: float
     norm_gb_s: float
     run_us: float
+    lead_gb_s: float
     rows_gflops: float
     image_us: float
     fuses_linear: bool
@@ -187,7 +188,27 @@ class Estimate:
         rate = d.move_gb_s if node.op_type in MOVES else d.stream_gb_s
         if node.op_type in BY_NUMBER:
             rate = d.norm_gb_s
+        if node.op_type.startswith("Reduce"):
+            return time + self._reduction(node, moved)
         return time + moved / rate / 1e3 + d.run_us * self._runs(node)
+
+    def _reduction(self, node: NodeProto, moved: int) -> float:
+        """Time of a reduction beyond its dispatch: along a leading axis it does not stream."""
+        d, whole, out = self.device, self.shape(node.input[0]), self.shape(node.output[0])
+        time = moved / d.stream_gb_s / 1e3
+        if whole is None or out is None:
+            return time
+        gone = [
+            a
+            for a in range(len(whole))
+            if out in ((*whole[:a], *whole[a + 1 :]), (*whole[:a], 1, *whole[a + 1 :]))
+        ]
+        if not gone or count(whole[gone[-1] + 1 :], self.assume) == 1:
+            return time
+        blocks = count(whole[: gone[-1]], self.assume)
+        if blocks > 1:
+            return time + blocks * d.lane_us
+        return max(time, 4 * count(whole, self.assume) / d.lead_gb_s / 1e3)
 
     def _runs(self, node: NodeProto) -> int:
         """Stretches in which an operand that broadcasts meets a result; 0 where none does."""
@@ -232,7 +253,9 @@ class Estimate:
         flops = 2.0 * outputs * inner
         time = flops / d.gflops / 1e3
         if not self.constant(node.input[1]):
-            return time + 4 * count(weight, self.assume) / d.stream_gb_s / 1e3
+            matrices = count(out[:-2], self.assume) if len(out) > 2 else 0
+            read = 4 * count(weight, self.assume) / d.stream_gb_s / 1e3
+            return time + matrices * d.lane_us + read
         size = 4.0 * count(weight, self.assume)
         time += size / d.weights_gb_s / 1e3
         if len(weight) > 2 and node.op_type != "Conv":

@@ -13,6 +13,7 @@ from onnx_sched.constants import Array, Const, from_array
 from onnx_sched.dims import Dim
 from onnx_sched.nodes import attributes, domain_of
 from onnx_sched.shapes import Operand, ValueType
+from onnx_sched.slicing import cuts
 
 FOLD_LIMIT = 65536
 """Constants up to this many bytes are computed now; larger ones only if they do not grow."""
@@ -205,6 +206,9 @@ def handed_on(node: NodeProto, operands: Sequence[Operand | None], opset: int) -
     if node.op_type == "Transpose":
         perm = attrs.get("perm")
         return first.name if isinstance(perm, tuple) and list(perm) == sorted(perm) else None
+    if node.op_type == "Slice" and first.type is not None and first.type.shape is not None:
+        ints = [o.ints if o else () for o in operands[1:]]
+        return first.name if cuts(first.type.shape, ints, attrs, opset) == () else None
     if node.op_type == "Dropout":
         training = operands[2] if len(operands) > 2 else None
         off = training is None or (training.const is not None and not training.const.load().any())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from onnx_sched.circuit import Unit
+from onnx_sched.weighing import Factors, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Group:
         region: Groups with one number follow each other along the same wires.
         segments: How many members make up each bundle of equal shapes, where one wide node serves
             several; empty if all members are one bundle.
+        summed: Whether what adds up the lanes of its results is a matrix product.
     """
 
     units: tuple[Unit, ...]
@@ -54,6 +56,7 @@ class Group:
     level: int
     region: int = 0
     segments: tuple[int, ...] = ()
+    summed: bool = False
 
     @property
     def kind(self) -> str:
@@ -90,23 +93,57 @@ def manner(kind: str, form: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Weighed:
+    """Two operands that are multiplied before their product is summed over lanes.
+
+    Attributes:
+        bundles: The operands: the lanes of each, or one value; none where all terms count the same.
+        factors: Their shapes, in each lane.
+        place: Which of them hold lanes.
+        inside: The product, where the unit that makes the sum makes it, too.
+    """
+
+    bundles: tuple[tuple[str, ...], tuple[str, ...]]
+    factors: Factors
+    place: Place
+    inside: tuple[str, ...] = ()
+
+    @property
+    def side(self) -> int | None:
+        """The axis of the lanes that is summed over, as they count it; None if it is the lanes alone."""
+        slot, inner = self.place.slots[-1], self.factors.inner
+        return None if inner is None else int(self.factors.own(slot, [inner])[0])
+
+
+@dataclass(frozen=True, slots=True)
 class Reduction:
     """A sum or mean over values that become lanes of one tensor.
 
     Attributes:
-        units: The Add chain (or the one Sum or Mean); the last one makes the result.
+        units: The Add chain, or the one Sum or Mean, and the Muls that it alone reads; or a sum over the
+            axis of a Concat, and that if it alone reads it.  The last one makes the result.
         mean: Whether the sum is divided by the number of terms.
         terms: What is summed, in the file's order, repeats kept.
+        weighed: What is multiplied and then summed, if the sum takes in more than an addition.
+        product: Whether a matrix product may be made of it.
     """
 
     units: tuple[Unit, ...]
     mean: bool
     terms: tuple[str, ...]
+    weighed: Weighed | None = None
+    product: bool = False
 
     @property
     def output(self) -> str:
         """The result's name."""
         return self.units[-1].outputs[0]
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Every value that its nodes make, in no order; by these names a plan file knows it."""
+        inside = () if self.weighed is None else self.weighed.inside
+        return (*(o for u in self.units for o in u.outputs if o), *inside)
 
 
 class Launches(NamedTuple):

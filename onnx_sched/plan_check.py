@@ -17,6 +17,7 @@ from onnx_sched.plan import Group, Plan
 from onnx_sched.plan_rows import Part, short
 from onnx_sched.refusals import difference, is_batched, unbatched
 from onnx_sched.signature import Signature
+from onnx_sched.sums import addable
 from onnx_sched.variants import SEPARATE, forms
 
 
@@ -43,6 +44,12 @@ def check(
         if what is not None:
             raise _error(circuit, part, n, group, what)
         owner.update((u.number, n) for u in group.units)
+    asked = [n for n, g in enumerate(groups) if g.summed]
+    adds_up = addable(circuit, groups) if asked else frozenset()
+    for n in asked:
+        if n not in adds_up:
+            what = "is summed by a product, but nothing adds up its lanes so"
+            raise _error(circuit, part, n, groups[n], what)
     _check_order(circuit, groups, part, owner)
 
 
@@ -139,7 +146,7 @@ def check_sums(
         UsageError: It names the file, and the value or the node.
     """
     units = [u for r in plan.reductions for u in r.units]
-    there = {o for u in units for o in u.outputs if o}
+    there = {name for r in plan.reductions for name in r.values}
     strange = next((name for name in named or () if name not in there), None)
     if strange is not None:
         raise part.wrong(f"sums {short(strange)}, which is no sum over the lanes of its groups")

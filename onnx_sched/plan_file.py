@@ -55,7 +55,7 @@ def to_json(plan: Plan, nonempty: bool) -> str:
 
 def _rows(plan: Plan) -> dict[str, Any]:
     """The groups of one graph, the values of its sums over lanes, those in between, too, and the search."""
-    sums = [o for r in plan.reductions for u in r.units for o in u.outputs if o]
+    sums = [name for r in plan.reductions for name in r.values]
     found = {} if plan.optimum is None else {"optimum": asdict(plan.optimum)}
     return {"groups": [_row(group) for group in plan.groups], "sums": sums, **found}
 
@@ -68,6 +68,7 @@ def _row(group: Group) -> dict[str, Any]:
         "level": group.level,
         "region": group.region,
         "segments": list(group.segments),
+        "summed": group.summed,
     }
 
 
@@ -159,4 +160,11 @@ def _group(n: int, row: dict[str, Any], circuit: Circuit, part: Part) -> Group:
             what = f"was made for another model: no {short(row['kind'])} here makes {short(name)}"
             raise part.error(n, row["kind"], row["members"][0], what)
         units.append(unit)
-    return Group(tuple(units), row["form"], row["level"], row["region"], tuple(row["segments"]))
+    return Group(
+        tuple(units),
+        row["form"],
+        row["level"],
+        row["region"],
+        tuple(row["segments"]),
+        row.get("summed", False),
+    )

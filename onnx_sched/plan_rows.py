@@ -70,6 +70,10 @@ def _count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 def _sizes(value: Any) -> bool:
     return isinstance(value, list) and all(_count(v) and v > 0 for v in value)
 
@@ -115,6 +119,7 @@ GROUP: Form = {
     "level": (_count, "a whole number from 0"),
     "region": (_count, "a whole number from 0"),
     "segments": (_sizes, "a list of whole numbers from 1"),
+    "summed": (_flag, "true or false"),
 }
 OPTIMUM = (_search, "what --exact came to, as --save-plan writes it")
 BODY: Form = {
@@ -132,14 +137,14 @@ TOP: Form = {
     "schema_version": (_text, "text"),
     "groups": (_list, "a list"),
     "sums": (_texts, "a list of names"),
-    "nonempty": (lambda value: isinstance(value, bool), "true or false"),
+    "nonempty": (_flag, "true or false"),
     "cut": (_texts, "a list of names"),
     "inlined": (_pairs, "a list of pairs of a domain and a name"),
     "optimum": OPTIMUM,
     "bodies": (_list, "a list"),
     "refusals": (_list, "a list"),
 }
-LATER = frozenset({"nonempty", "inlined", "cut", "bodies", "refusals", "sums", "optimum"})
+LATER = frozenset({"nonempty", "inlined", "cut", "bodies", "refusals", "sums", "optimum", "summed"})
 """Keys that may be missing."""
 
 

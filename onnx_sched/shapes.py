@@ -27,9 +27,10 @@ from onnx import (
 from onnx_sched.constants import Const
 from onnx_sched.contrib_types import TABLE, widened
 from onnx_sched.dims import Dim, Shape, own, product
-from onnx_sched.nodes import domain_of, subgraphs
+from onnx_sched.nodes import attributes, domain_of, subgraphs
 from onnx_sched.resizing import factors, resized
 from onnx_sched.sizes import POOLS, SIZED_BY, expanded, overhangs, reshaped
+from onnx_sched.slicing import cuts, sliced
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,11 @@ class Inference:
             )
             if by is not None and value.shape is not None:
                 return ValueType(value.elem_type, resized(data.shape, by, value.shape))
+        if node.op_type == "Slice" and data is not None and data.shape is not None:
+            ints = [o.ints if o else () for o in operands[1:]]
+            cut = cuts(data.shape, ints, attributes(node), self._opsets.get("", 1))
+            if cut is not None and value.shape is not None:
+                return ValueType(value.elem_type, sliced(data.shape, cut, value.shape))
         if node.op_type == "ConstantOfShape" and operands[0].ints is not None:
             return ValueType(value.elem_type, operands[0].ints)
         return value

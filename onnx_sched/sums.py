@@ -1,14 +1,24 @@
-"""Sums and means whose terms are lanes: Add chains, Sum, Mean become one reduction over the lane axis."""
+"""Sums whose terms are lanes: Add chains, Sum, Mean, and sums over what a Concat puts side by side.
+
+They become one node over the lane axis; which one, `Group.summed` says.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from onnx_sched.circuit import Circuit, Operand, Unit
-from onnx_sched.plan import Group, Reduction
+from onnx_sched.circuit import WEIGHTED, Circuit, Operand, Unit
+from onnx_sched.passes.axes import axes_of, reduction_since
+from onnx_sched.plan import Group, Reduction, Weighed
+from onnx_sched.weighing import MULTIPLIED, Factors, Place
 
 SUMS = frozenset({"Add", "Sum", "Mean"})
+"""Kinds whose operands are what is summed."""
+
+OVER_LANES = SUMS | {WEIGHTED, "ReduceSum", "ReduceMean"}
+"""The same, and kinds that may sum over the axis along which a Concat puts lanes."""
 
 SUMMED = frozenset({1, 11, 6, 7, 10})
 """Element types whose sums are made by ReduceSum everywhere: float, double, int32, int64, float16."""
@@ -19,63 +29,169 @@ def reductions(circuit: Circuit, groups: Sequence[Group]) -> tuple[Reduction, ..
 
     A chain of Adds is one sum where the values between them are read by no one else.
     """
-    taken = {u.number for g in groups for u in g.units}
-    taken |= {u.number for u in circuit.units if u.kind in SUMS and _stays(circuit, u)}
-    home = {
-        v: (n, j)
-        for n, g in enumerate(groups)
-        for j in range(len(g.units[0].outputs))
-        for b in g.bundles(j)
-        for v in b
-    }
-    aliased = frozenset(circuit.values.canon.values())
-    found: list[Reduction] = []
-    for unit in reversed(circuit.units):
-        if unit.number in taken or unit.domain or unit.kind not in SUMS:
-            continue
-        members, terms = _chain(circuit, unit, taken, aliased)
+    return _Sums(circuit, groups).found()
+
+
+def addable(circuit: Circuit, groups: Sequence[Group]) -> frozenset[int]:
+    """The groups, by place, whose lanes a matrix product could add up."""
+    tried = [replace(g, summed=True) for g in groups]
+    of = {v: n for n, g in enumerate(groups) for u in g.units for v in u.outputs}
+    homes = (of.get(t) for r in reductions(circuit, tried) if r.product for t in r.terms)
+    return frozenset(n for n in homes if n is not None)
+
+
+class _Sums:
+    def __init__(self, circuit: Circuit, groups: Sequence[Group]) -> None:
+        self._circuit = circuit
+        self._groups = groups
+        self._aliased = frozenset(circuit.values.canon.values())
+        self._taken = {u.number for g in groups for u in g.units}
+        self._taken |= {u.number for u in circuit.units if u.kind in OVER_LANES and self._stays(u)}
+        self._home = {
+            v: (n, j)
+            for n, g in enumerate(groups)
+            for j in range(len(g.units[0].outputs))
+            for b in g.bundles(j)
+            for v in b
+        }
+
+    def found(self) -> tuple[Reduction, ...]:
+        """All sums, from the first to the last."""
+        found: list[Reduction] = []
+        for unit in reversed(self._circuit.units):
+            if unit.number in self._taken or unit.domain or unit.kind not in OVER_LANES:
+                continue
+            made = self._added(unit) if unit.kind in SUMS else self._joined(unit)
+            if made is not None:
+                self._taken.update(u.number for u in made.units)
+                found.append(made)
+        return tuple(found[::-1])
+
+    def _stays(self, unit: Unit) -> bool:
+        """Whether somebody asked for a unit not to become part of a sum over lanes."""
+        circuit = self._circuit
+        nodes = (circuit.graph.nodes[k] for k in unit.nodes)
+        return any(circuit.unsummed(n) for node in nodes for n in circuit.values.spellings(node))
+
+    def _product(self, terms: Sequence[str], factors: Factors) -> bool:
+        """Whether terms may be added up by a matrix product: asked for, and large enough."""
+        homes = {self._home[t][0] for t in terms if t in self._home}
+        asked = all(self._groups[n].summed for n in homes)
+        precise = self._circuit.elem_type(terms[0]) in MULTIPLIED
+        return asked and precise and factors.pays(len(terms))
+
+    def _added(self, unit: Unit) -> Reduction | None:
+        """A chain of Adds, or one Sum or Mean."""
+        circuit = self._circuit
+        members, terms = self._chain(unit)
         shape = circuit.values.shape(unit.outputs[0])
         names = [t for t in terms if isinstance(t, str) and circuit.values.shape(t) == shape]
         if circuit.elem_type(unit.outputs[0]) not in SUMMED or shape is None:
-            continue
-        most = max(Counter(home[n] for n in names if n in home).values(), default=0)
-        mean = unit.kind == "Mean"
-        if len(names) == len(terms) and most >= (len(names) if mean else 2) and most > 1:
-            taken.update(m.number for m in members)
-            found.append(Reduction(tuple(members), mean, tuple(names)))
-    return tuple(found[::-1])
+            return None
+        homes = Counter(self._home[n] for n in names if n in self._home)
+        most, mean = max(homes.values(), default=0), unit.kind == "Mean"
+        if len(names) < len(terms) or most < (len(names) if mean else 2) or most < 2:
+            return None
+        product = self._product(names, Factors(((), shape), None))
+        return self._with_products(Reduction(tuple(members), mean, tuple(names), None, product))
 
-
-def _chain(
-    circuit: Circuit, last: Unit, taken: Collection[int], aliased: Collection[str]
-) -> tuple[list[Unit], list[Operand]]:
-    """The Adds that lead to one sum, in order, and all its terms."""
-    shape = circuit.values.shape(last.outputs[0])
-    members, terms, k = [last], list(last.operands), 0
-    while last.kind == "Add" and k < len(terms):
-        maker = _inner(circuit, terms[k], aliased)
-        if (
-            maker is not None
-            and maker.number not in taken
-            and circuit.values.shape(maker.outputs[0]) == shape
-        ):
-            members.append(maker)
-            terms[k : k + 1] = list(maker.operands)
-        else:
-            k += 1
-    return sorted(members, key=lambda m: m.number), terms
-
-
-def _inner(circuit: Circuit, term: Operand, aliased: Collection[str]) -> Unit | None:
-    """The Add that makes a term which nobody else reads, by this or any other name."""
-    maker = circuit.maker.get(term) if isinstance(term, str) else None
-    if maker is None or maker.kind != "Add" or maker.domain or maker.outputs[0] != term:
+    def _joined(self, unit: Unit) -> Reduction | None:
+        """A sum over the axis on which a Concat puts lanes of one group, weighted or not."""
+        circuit = self._circuit
+        for slot, name in enumerate(unit.operands if unit.kind == WEIGHTED else unit.operands[:1]):
+            join, shape = circuit.maker.get(str(name)), circuit.shape(name)
+            if join is None or join.kind != "Concat" or join.domain or shape is None:
+                continue
+            terms = tuple(o for o in join.operands if isinstance(o, str))
+            alike = len({circuit.shape(t) for t in terms}) == 1 < len(set(terms))
+            homes = {self._home.get(t) for t in terms}
+            if not alike or len(set(terms)) < len(join.operands) or len(homes) > 1 or None in homes:
+                continue
+            side = join.integer("axis", 1) % len(shape)
+            weighed = (
+                self._weighed(unit, slot, terms)
+                if unit.kind == WEIGHTED
+                else self._alone(unit, terms)
+            )
+            if weighed is None or weighed.side != side or not self._product(terms, weighed.factors):
+                continue
+            goes = join.number not in self._taken and self._unseen(join.outputs[0])
+            units, mean = ((join, unit) if goes else (unit,)), unit.kind == "ReduceMean"
+            return Reduction(units, mean, terms, weighed, True)
         return None
-    seen = term in circuit.graph.output_set or term in aliased
-    return None if seen or len(circuit.graph.readers.get(term, ())) != 1 else maker
 
+    def _weighed(self, unit: Unit, slot: int, terms: tuple[str, ...]) -> Weighed:
+        """A weighted sum, of terms side by side as one of its operands."""
+        shapes = [self._circuit.shape(o) or () for o in unit.operands]
+        shapes[slot] = self._circuit.shape(terms[0]) or ()
+        bundles = [(str(o),) for o in unit.operands]
+        factors = Factors(
+            (shapes[0], shapes[1]), unit.integer("axis"), bool(unit.integer("keepdims"))
+        )
+        inside = tuple(o for k in unit.nodes[:-1] for o in self._circuit.graph.nodes[k].output)
+        pair = (terms, bundles[1]) if slot == 0 else (bundles[0], terms)
+        return Weighed(pair, factors, Place((slot,), "inner"), inside)
 
-def _stays(circuit: Circuit, unit: Unit) -> bool:
-    """Whether somebody asked for a unit not to become part of a sum over lanes."""
-    nodes = (circuit.graph.nodes[k] for k in unit.nodes)
-    return any(circuit.unsummed(n) for node in nodes for n in circuit.values.spellings(node))
+    def _alone(self, unit: Unit, terms: tuple[str, ...]) -> Weighed | None:
+        """A sum or mean over one axis, of terms of size 1 along it."""
+        circuit, shape = self._circuit, self._circuit.shape(terms[0]) or ()
+        axes = axes_of(unit, circuit.graph.opset, reduction_since(unit.kind), len(shape))
+        if axes is None or len(axes) != 1 or not axes[0] < len(shape) or shape[axes[0]] != 1:
+            return None
+        factors = Factors(((), shape), axes[0], bool(unit.integer("keepdims", 1)))
+        return Weighed(((), terms), factors, Place((1,), "inner"))
+
+    def _with_products(self, sum_: Reduction) -> Reduction:
+        """The sum with the products taken in that it alone reads, if all of a group are its terms."""
+        circuit = self._circuit
+        places = {self._home.get(t, (-1, 0))[0] for t in sum_.terms}
+        group = self._groups[places.pop()] if len(places) == 1 else None
+        if group is None or not group.summed or group.kind != "Mul" or sum_.mean:
+            return sum_
+        outputs = sorted(u.outputs[0] for u in group.units)
+        first, second = (
+            tuple(o for u in group.units if isinstance(o := u.operands[k], str)) for k in (0, 1)
+        )
+        if sorted(sum_.terms) != outputs or not all(map(self._unseen, outputs)):
+            return sum_
+        if len(set(first)) < group.size or len(set(second)) < group.size:
+            return sum_
+        shapes = circuit.shape(first[0]), circuit.shape(second[0])
+        if shapes[0] is None or shapes[1] is None:
+            return sum_
+        factors = Factors((shapes[0], shapes[1]), None)
+        if not factors.fits or not self._product(sum_.terms, factors):
+            return sum_
+        weighed = Weighed((first, second), factors, Place((0, 1), "inner"))
+        return replace(sum_, units=(*group.units, *sum_.units), weighed=weighed)
+
+    def _chain(self, last: Unit) -> tuple[list[Unit], list[Operand]]:
+        """The Adds that lead to one sum, in order, and all its terms."""
+        circuit = self._circuit
+        shape = circuit.values.shape(last.outputs[0])
+        members, terms, k = [last], list(last.operands), 0
+        while last.kind == "Add" and k < len(terms):
+            maker = self._inner(terms[k])
+            if (
+                maker is not None
+                and maker.number not in self._taken
+                and circuit.values.shape(maker.outputs[0]) == shape
+            ):
+                members.append(maker)
+                terms[k : k + 1] = list(maker.operands)
+            else:
+                k += 1
+        return sorted(members, key=lambda m: m.number), terms
+
+    def _inner(self, term: Operand) -> Unit | None:
+        """The Add that makes a term which nobody else reads, by this or any other name."""
+        maker = self._circuit.maker.get(term) if isinstance(term, str) else None
+        if maker is None or maker.kind != "Add" or maker.domain or maker.outputs[0] != term:
+            return None
+        return maker if self._unseen(maker.outputs[0]) else None
+
+    def _unseen(self, value: str) -> bool:
+        """Whether a value has one reader, and no other name under which it could have more."""
+        graph = self._circuit.graph
+        seen = value in graph.output_set or value in self._aliased
+        return not seen and len(graph.readers.get(value, ())) == 1

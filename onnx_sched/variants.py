@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from onnx import TensorProto
 
 from onnx_sched.analysis import Analysis
-from onnx_sched.circuit import LINEAR, Circuit
+from onnx_sched.circuit import LINEAR, WEIGHTED, Circuit
 from onnx_sched.constants import Const
 from onnx_sched.cost import Device
 from onnx_sched.extract import excerpts, fingerprint
@@ -22,22 +22,29 @@ from onnx_sched.passes.fold import NORMS
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.payoff import Costs, region_costs, replaced
 from onnx_sched.plan import Group, Plan
-from onnx_sched.sums import reductions
+from onnx_sched.sums import addable, reductions
+from onnx_sched.weighing import FORM as WEIGHTED_SUM
 
 SEPARATE = "separate"
-UNIFORM = (
+UNIFORM: tuple[tuple[str, ...], ...] = (
     (),
-    ("conv_t",),
-    ("apart",),
-    ("grouped_conv",),
-    ("grouped_conv_1d",),
-    ("instance_norm", "conv_t"),
-    ("instance_norm", "grouped_conv_1d"),
-    ("instance_norm", "apart", "conv_t"),
-    ("stacked",),
-    ("instance_norm",),
-    ("instance_norm", "grouped_conv"),
-    ("apart", "conv_t"),
+    *(
+        (WEIGHTED_SUM, *others)
+        for others in (
+            (),
+            ("conv_t",),
+            ("apart",),
+            ("grouped_conv",),
+            ("grouped_conv_1d",),
+            ("instance_norm", "conv_t"),
+            ("instance_norm", "grouped_conv_1d"),
+            ("instance_norm", "apart", "conv_t"),
+            ("stacked",),
+            ("instance_norm",),
+            ("instance_norm", "grouped_conv"),
+            ("apart", "conv_t"),
+        )
+    ),
 )
 """Where the search starts: every group takes the first of these forms that it can have, or its own."""
 
@@ -75,7 +82,7 @@ class Variant:
 AS_CONVOLUTION = ("conv_t", "grouped_conv", "grouped_conv_1d")
 """The forms of linear maps that are convolutions."""
 
-RACED_ONLY = frozenset({*AS_CONVOLUTION, "instance_norm"})
+RACED_ONLY = frozenset({*AS_CONVOLUTION, "instance_norm", WEIGHTED_SUM})
 """What wins on some devices only: not taken by the profile of one where nobody measured it."""
 
 
@@ -99,6 +106,8 @@ def _forms(group: Group) -> tuple[str, ...]:
         plain = isinstance(scale, Const) and scale.elem_type == TensorProto.FLOAT
         channels = plain and group.kind == "LayerNormalization"
         return ("stacked", "conv_t", "instance_norm") if channels else ("stacked", "conv_t")
+    if group.kind == WEIGHTED:
+        return ("stacked", WEIGHTED_SUM)
     if group.kind != LINEAR:
         return (group.form, SEPARATE) if is_heavy(group.units[0]) else (group.form,)
     if len({u.operands[0] for u in group.units}) == 1:
@@ -115,6 +124,11 @@ def kind_key(group: Group, circuit: Circuit) -> Hashable:
     return (group.kind, group.size, group.form, shape, shared, group.segments, readers)
 
 
+def _sum_key(group: Group, circuit: Circuit) -> Hashable:
+    """The same for how the lanes of groups are added up."""
+    return ("sum", kind_key(group, circuit))
+
+
 def formed(
     groups: Sequence[Group], chosen: Mapping[Hashable, str], circuit: Circuit
 ) -> tuple[Group, ...]:
@@ -122,6 +136,9 @@ def formed(
     found: list[Group] = []
     for group in groups:
         form = chosen.get(kind_key(group, circuit), group.form)
+        added = chosen.get(_sum_key(group, circuit))
+        if added is not None:
+            group = replace(group, summed=added == WEIGHTED_SUM)
         if form == SEPARATE:
             continue
         if form == "parts":
@@ -160,7 +177,7 @@ class Explorer:
         self._convolves = convolves
         self._base: frozenset[int] = frozenset()
         self._names = analysis.names
-        self._seen: dict[tuple[tuple[int, str], ...], Variant | None] = {}
+        self._seen: dict[tuple[tuple[int, str, bool], ...], Variant | None] = {}
 
     def plain(self) -> Variant | None:
         """The region in its first form."""
@@ -169,8 +186,11 @@ class Explorer:
     def best(self, count: int) -> list[Variant]:
         """The most promising variants, and the plain ones in any case."""
         options: dict[Hashable, tuple[str, ...]] = {}
-        for group in self._region:
+        sums = addable(self._analysis.circuit, self._region) if self._convolves else ()
+        for n, group in enumerate(self._region):
             choices = forms(group, self._convolves)
+            if n in sums:
+                options[_sum_key(group, self._analysis.circuit)] = ("stacked", WEIGHTED_SUM)
             if len(choices) > 1:
                 options[kind_key(group, self._analysis.circuit)] = choices
         plain: list[Variant] = []
@@ -212,7 +232,7 @@ class Explorer:
 
     def _try(self, chosen: Mapping[Hashable, str]) -> Variant | None:
         groups = formed(self._region, chosen, self._analysis.circuit)
-        key = tuple((g.units[0].number, g.form) for g in groups)
+        key = tuple((g.units[0].number, g.form, g.summed) for g in groups)
         if key not in self._seen:
             if self._left <= 0:
                 return None

@@ -252,18 +252,20 @@ def carried_out(
     model: ModelProto,
     form: str = "",
     *,
-    kinds: Sequence[str] = (LINEAR,),
+    kinds: Sequence[str] | Mapping[str, str] = (LINEAR,),
     nonempty: bool = False,
     norm: str = "",
 ) -> Outcome:
     """Batch all that is legal, groups of some kinds in a form of our choice if they have that one.
 
+    The kinds may bring a form each.
     `norm` is the form of LayerNormalization, if that is to be another one.
     """
     analysis = analysed(model)
     analysis = replace(analysis, circuit=replace(analysis.circuit, nonempty=nonempty))
     _, groups = best_groups(analysis.circuit, lambda unit: False)
-    wanted = dict.fromkeys(kinds, form) | ({"LayerNormalization": norm} if norm else {})
+    chosen_by_kind = kinds if isinstance(kinds, Mapping) else dict.fromkeys(kinds, form)
+    wanted = dict(chosen_by_kind) | ({"LayerNormalization": norm} if norm else {})
     chosen = tuple(
         replace(g, form=wanted[g.kind]) if wanted.get(g.kind) in forms(g) else g for g in groups
     )

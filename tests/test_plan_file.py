@@ -67,7 +67,7 @@ def test_forms_levels_and_parts_are_kept(tmp_path: Path) -> None:
     result = onnx_sched.optimize(model, choose="always", check=False)
     path = saved(result, tmp_path)
     (row,) = json.loads(path.read_text("utf-8"))["groups"]
-    assert sorted(row) == ["form", "kind", "level", "members", "region", "segments"]
+    assert sorted(row) == ["form", "kind", "level", "members", "region", "segments", "summed"]
     assert (row["form"], row["kind"], sorted(row["segments"])) == ("wide", LINEAR, [1, 2])
     assert sorted(row["members"]) == ["a0", "a1", "a2"]
     again = replayed(model, path)

@@ -1,6 +1,7 @@
 """See through spellings: one unit per computation, on a copy of the facts, never in the graph.
 
     Gemm(x, W, b),  MatMul(x, W) + b,  BatchNormalization(Gemm(x, W, b))  ==>  Linear(x, W', b')
+    ReduceSum(Mul(w, x), axis)                                            ==>  WeightedSum(w, x)
 
 Conditions: W and b are constant, b is one row, and what lies between the nodes is read by no one else.
 What ends up unbatched keeps the spelling that it has in the file.
@@ -17,10 +18,12 @@ import onnx
 from onnx import NodeProto, TensorProto, helper
 
 from onnx_sched.circuit import EMBEDDING, LINEAR, Circuit, Operand, Unit
-from onnx_sched.constants import Array, Const
+from onnx_sched.constants import Array, Const, from_array
 from onnx_sched.graph import Graph
 from onnx_sched.nodes import attributes, domain_of
+from onnx_sched.passes import weighted_sums
 from onnx_sched.resizing import SCALES, factors
+from onnx_sched.slicing import cuts
 from onnx_sched.values import Values
 
 FLOATS = frozenset(
@@ -31,17 +34,16 @@ COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Min", "Max"
 
 def normalise(graph: Graph, values: Values) -> Circuit:
     """Cut a graph into units."""
-    linear = _Linear(graph, values)
+    spellings = _Spellings(graph, values)
     absorbed: dict[int, int] = {}
     drafts: dict[int, Unit] = {}
     for k in range(len(graph.nodes)):
         if not graph.live[k] or _is_no_unit(graph, values, k) or k in absorbed:
             continue
-        unit = linear.start(k) or _plain(graph, values, k)
-        if unit.kind == LINEAR:
-            while (grown := linear.grow(unit)) is not None:
-                absorbed[grown.nodes[-1]] = k
-                unit = grown
+        unit = spellings.start(k) or _plain(graph, values, k)
+        while (grown := spellings.grow(unit)) is not None:
+            absorbed[grown.nodes[-1]] = k
+            unit = grown
         drafts[unit.nodes[-1]] = unit
     units = tuple(replace(unit, number=n) for n, (_, unit) in enumerate(sorted(drafts.items())))
     return Circuit(graph, values, units, _preds(graph, values, units))
@@ -119,6 +121,9 @@ def _plain(graph: Graph, values: Values, k: int) -> Unit:
         by = _factors(node, values, version)
         if by is not None:
             operands, named[SCALES] = operands[:1], by
+    if domain == "" and kind == "Slice":
+        operands, changed = _narrowed(node, operands, values, version)
+        named |= changed
     return Unit(
         -1,
         kind,
@@ -128,6 +133,28 @@ def _plain(graph: Graph, values: Values, k: int) -> Unit:
         tuple(node.output),
         tuple(sorted(named.items())),
     )
+
+
+def _narrowed(
+    node: NodeProto, operands: list[Operand], values: Values, opset: int
+) -> tuple[list[Operand], dict[str, Hashable]]:
+    """A Slice by the axes of which it leaves something out, if it names others, too; its bounds as int64."""
+    names = [values.first(n) for n in node.input]
+    shape = values.shape(names[0])
+    ints = [values.ints.get(n, None) if n else () for n in names[1:]]
+    found = cuts(shape, ints, attributes(node), opset) if shape is not None else None
+    if not found:
+        return operands, {}
+    rows = {"starts": 1, "ends": 2, "axes": 0, "steps": 3}
+    if opset < 10:
+        return operands, {n: tuple(c[k] for c in found) for n, k in rows.items() if n != "steps"}
+    bounds = [o for o in operands[1:] if isinstance(o, Const)]
+    whole = len(bounds[0].shape) == 1 and bounds[0].shape[0] == len(found)
+    if whole and all(o.elem_type == TensorProto.INT64 for o in bounds):
+        return operands, {}
+    arrays = [np.array([c[k] for c in found], np.int64) for k in rows.values()]
+    made = [from_array(a, TensorProto.INT64) for a in arrays]
+    return [operands[0], *made], {}
 
 
 def _factors(node: NodeProto, values: Values, opset: int) -> tuple[float, ...] | None:
@@ -165,8 +192,8 @@ def row(const: Const, width: int) -> Const | None:
     return None
 
 
-class _Linear:
-    """Recognises linear maps with constant weights."""
+class _Spellings:
+    """Recognises linear maps with constant weights, and weighted sums."""
 
     def __init__(self, graph: Graph, values: Values) -> None:
         self._graph = graph
@@ -212,14 +239,31 @@ class _Linear:
         return Unit(-1, LINEAR, "", (k,), (x, weight, bias), tuple(node.output), ())
 
     def grow(self, unit: Unit) -> Unit | None:
-        """The linear map with the next node taken in, if that is a bias or an affine norm."""
-        value = unit.outputs[0]
+        """The unit with the next node taken in, if the two are one computation."""
+        if unit.domain or unit.kind not in (LINEAR, "Mul"):
+            return None
+        reader = self._only_reader(unit.outputs[0])
+        if reader is None:
+            return None
+        if unit.kind == LINEAR:
+            return self._affine(unit, reader)
+        if self._graph.nodes[reader].op_type != "ReduceSum":
+            return None
+        total = _plain(self._graph, self._values, reader)
+        return weighted_sums.together(unit, total, self._values, self._graph.opset)
+
+    def _only_reader(self, value: str) -> int | None:
+        """The one node that reads a value, by this name and by no other."""
         readers = self._graph.readers.get(value, ())
         if len(readers) != 1 or value in self._graph.output_set or value in self._aliased:
             return None
         node = self._graph.nodes[readers[0]]
-        if domain_of(node) or value not in node.input or not self._graph.live[readers[0]]:
-            return None
+        known = not domain_of(node) and value in node.input and self._graph.live[readers[0]]
+        return readers[0] if known else None
+
+    def _affine(self, unit: Unit, reader: int) -> Unit | None:
+        """The linear map with a bias or an affine norm taken in."""
+        value, node = unit.outputs[0], self._graph.nodes[reader]
         _, weight, bias = unit.operands
         assert isinstance(weight, Const)
         assert not isinstance(bias, str)
@@ -232,7 +276,7 @@ class _Linear:
             return None
         return replace(
             unit,
-            nodes=(*unit.nodes, readers[0]),
+            nodes=(*unit.nodes, reader),
             operands=(unit.operands[0], *changed),
             outputs=tuple(node.output[:1]),
         )

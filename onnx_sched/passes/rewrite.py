@@ -20,14 +20,14 @@ from onnx_sched.passes.boundaries import Store
 from onnx_sched.passes.emit import Emitter
 from onnx_sched.passes.fold import fold_centres, fold_norms
 from onnx_sched.passes.fusion_guards import guards
-from onnx_sched.passes.homes import Bundle, Homes, Piece, View
+from onnx_sched.passes.homes import Homes, Piece, View
+from onnx_sched.passes.lane_sums import LaneSums
 from onnx_sched.passes.rule import Batch
 from onnx_sched.passes.rules import read_by, rule_for
 from onnx_sched.passes.wishes import wishes
 from onnx_sched.passes.worklist import Item, Worklist
-from onnx_sched.plan import Group, Plan, Reduction, Refused
-from onnx_sched.relayout import Crop, Step, Transpose, effort, steps
-from onnx_sched.stacking import Layout, at, lane_axis, lead, packed, plain, separate
+from onnx_sched.plan import Group, Plan, Refused
+from onnx_sched.stacking import packed
 from onnx_sched.views import openings
 
 MEMBERS = "onnx_sched.members"
@@ -197,7 +197,7 @@ class _Rewrite:
                 raise Refused("S102", "nothing differs between them: they compute one value")
             rule.emit(batch)
         elif item.reduction is not None:
-            self._reduce(item.reduction, store)
+            LaneSums(self._circuit, self._emit, store, self._homes).make(item.reduction)
         elif item.node is not None and item.closing is not None:
             self._close(item.node, item.closing, store)
         elif item.node is not None:
@@ -228,55 +228,3 @@ class _Rewrite:
         del copy.input[:]
         copy.input.extend(names)
         self._emit.nodes.append(copy)
-
-    def _reduce(self, reduction: Reduction, store: Store) -> None:
-        """Sum or mean over lanes: one reduction over the lane axis, and what else was added."""
-        pieces = self._homes.pieces(tuple(sorted(reduction.terms, key=self._homes.lane_order)))
-        names: list[str] = []
-        hint = self._circuit.label(reduction.units[-1])
-        whole = len(pieces) == 1
-        for piece in pieces:
-            if len(piece.lanes) == 1:
-                names.append(store.value(piece.lanes[0]))
-                continue
-            op_type = "ReduceMean" if whole and reduction.mean else "ReduceSum"
-            layout, route = self._resting(piece.lanes, store)
-            source, axis = store.get(piece.lanes, layout), lane_axis(layout)
-            out = reduction.output if whole else None
-            first = out if not route else None
-            name = self._emit.reduce(op_type, source, [axis], False, f"{hint}_lanes", first)
-            for k, step in enumerate(route):
-                name = self._emit.step(name, step, hint, out if k == len(route) - 1 else None)
-            names.append(name)
-        if not whole:
-            self._add_up(reduction, names, hint)
-
-    def _resting(self, lanes: Bundle, store: Store) -> tuple[Layout, tuple[Step, ...]]:
-        """The layout in which lanes are summed, and what turns the sum into a plain tensor.
-
-        Nothing is moved before the sum if that can be helped: the sum is smaller than the lanes.
-        """
-        bulk = store.bulk(lanes)
-        rank = len(bulk.shape)
-        alone = self._circuit.bulk(1, bulk.shape)
-        best: tuple[int, Layout, tuple[Step, ...]] | None = None
-        for there in store.placed(lanes):
-            for layout in (*(at(rank, p) for p in range(rank + 1)), separate(there, bulk)):
-                axis = lane_axis(layout)
-                rest = layout[:axis] + layout[axis + 1 :]
-                before, after = steps(bulk, there, layout), steps(alone, rest, plain(rank))
-                if before is None or after is None:
-                    continue
-                moved = bulk.lanes * sum(isinstance(s, Transpose | Crop) for s in before)
-                cost = effort(before) + effort(after) + moved
-                if best is None or cost < best[0]:
-                    best = (cost, layout, after)
-        return best[1:] if best is not None else (lead(rank), ())
-
-    def _add_up(self, reduction: Reduction, names: list[str], hint: str) -> None:
-        total = names[0]
-        for n, name in enumerate(names[1:], 2):
-            last = n == len(names)
-            total = self._emit.node(
-                "Add", [total, name], f"{hint}_add", [reduction.output] if last else 1
-            )[0]

@@ -26,6 +26,7 @@ from onnx_sched.passes import (
     shapes,
     skip_norms,
     transposed_convs,
+    weighted_sums,
     windows,
 )
 from onnx_sched.passes.rule import Rule, Table
@@ -48,6 +49,7 @@ PASSES: Mapping[str, tuple[Table, Table]] = {
     "quantized_products": (quantized_products.RULES, {}),
     "equations": (equations.RULES, {}),
     "gemms": (gemms.RULES, {}),
+    "weighted_sums": (weighted_sums.RULES, {}),
     "recurrent": (recurrent.RULES, {}),
     "channel_norms": (channel_norms.RULES, {}),
     "transposed_convs": (transposed_convs.RULES, {}),

@@ -74,7 +74,7 @@ class Worklist:
             elif k in sums:
                 if sums[k].output in needed:
                     item = Item(k, reduction=sums[k])
-                    for piece in self._homes.pieces(sums[k].terms):
+                    for piece in self._summed(sums[k]):
                         if len(piece.lanes) == 1:
                             needed.update(piece.lanes)
                         self._need_piece(piece, needed)
@@ -148,6 +148,11 @@ class Worklist:
         elif piece.home in self._homes.views:
             needed.add(self._homes.views[piece.home].source)
 
+    def _summed(self, reduction: Reduction) -> list[Piece]:
+        """What a sum reads."""
+        bundles = [reduction.terms] if reduction.weighed is None else reduction.weighed.bundles
+        return [piece for bundle in bundles for piece in self._homes.pieces(bundle)]
+
     def _closing(self, k: int) -> list[Piece] | None:
         """The pieces of a Concat that puts lanes of batched nodes together; None if it does not."""
         node = self._graph.nodes[k]
@@ -196,7 +201,7 @@ class Worklist:
                 elif isinstance(operand, str):
                     names.append(operand)
         elif item.reduction is not None:
-            found = self._homes.pieces(item.reduction.terms)
+            found = self._summed(item.reduction)
             pieces += found
             names += [p.lanes[0] for p in found if len(p.lanes) == 1]
         elif item.closing is not None:
