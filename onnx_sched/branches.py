@@ -1,12 +1,13 @@
-"""An If whose condition is known, seen as the one op that its branch comes to.
+"""An If whose condition is known, seen as the one op that its branch comes to; a CastLike as its Cast.
 
 Older exporters leave such an If behind for every `squeeze` of an axis whose size they could not tell; often
-the shapes of the graph can.
+the shapes of the graph can.  The newest leave a CastLike behind for every number of a formula, unless told
+to tidy up.
 """
 
 from __future__ import annotations
 
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from onnx_sched.constants import Const
 from onnx_sched.nodes import domain_of, subgraphs
@@ -48,6 +49,16 @@ def taken(
     copy.output.append(node.output[0])
     copy.name = node.name
     return copy, {renamed[name]: made for name, made in constants.items()}
+
+
+def cast_to(node: NodeProto, elem_type: int) -> NodeProto:
+    """The Cast that a CastLike comes to, where it is known to which type."""
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.op_type = "Cast"
+    del copy.input[1:]
+    copy.attribute.append(helper.make_attribute("to", elem_type))
+    return copy
 
 
 def _branch(node: NodeProto, name: str) -> GraphProto | None:

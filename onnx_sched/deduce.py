@@ -9,6 +9,7 @@ import onnx
 from onnx import NodeProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from onnx_sched import size_arithmetic
 from onnx_sched.constants import Array, Const, from_array
 from onnx_sched.dims import Dim
 from onnx_sched.nodes import attributes, domain_of
@@ -160,6 +161,10 @@ def sizes_of(
         return vectors[0]
     if node.op_type == "Reshape" and rank == 1:
         return vectors[0]
+    if node.op_type in size_arithmetic.RULES and not any(v is None for v in vectors):
+        return size_arithmetic.told(
+            node, [v for v in vectors if v is not None], first.type.elem_type
+        )
     second = vectors[1] if len(vectors) > 1 else None
     if node.op_type == "Gather" and rank == 1 and second is not None:
         if all(isinstance(i, int) and -len(vectors[0]) <= i < len(vectors[0]) for i in second):
@@ -186,8 +191,9 @@ def as_constant(sizes: tuple[Dim, ...], known: ValueType | None) -> Const | None
         return None
     if not all(isinstance(d, int) for d in sizes):
         return None
-    dtype = np.int32 if known.elem_type == TensorProto.INT32 else np.int64
-    array = np.array(sizes, dtype)
+    if known.elem_type not in (TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL):
+        return None
+    array = np.array(sizes, helper.tensor_dtype_to_np_dtype(known.elem_type))
     return from_array(array.reshape(()) if known.rank == 0 else array, known.elem_type)
 
 

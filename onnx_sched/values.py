@@ -15,7 +15,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from onnx_sched.blocks import Blocks, Look
-from onnx_sched.branches import taken
+from onnx_sched.branches import cast_to, taken
 from onnx_sched.constants import Const
 from onnx_sched.deduce import as_constant, constant_node, folded, handed_on, sizes_of
 from onnx_sched.dims import Dim, own, symbol
@@ -34,7 +34,8 @@ class Values:
         ints: Small integer vectors and scalars (shape arithmetic), with symbols for open sizes.
         canon: The first name of a value that has several; names that are not here are their own.
         undone: Lanes that come back whole out of what a Concat put together, and which they are.
-        taken: By an If's output the one op that the If comes to, where its condition is known.
+        taken: By the output of an If or a CastLike the one op that it comes to, where its condition or
+            the type is known.
     """
 
     types: dict[str, ValueType] = field(default_factory=dict)
@@ -55,7 +56,8 @@ class Values:
 
     def op(self, node: NodeProto) -> NodeProto:
         """A node, or the op that it comes to."""
-        return self.taken.get(node.output[0], node) if node.op_type == "If" else node
+        seen_through = node.op_type in ("If", "CastLike")
+        return self.taken.get(node.output[0], node) if seen_through else node
 
     def spellings(self, node: NodeProto) -> tuple[NodeProto, NodeProto]:
         """A node as the file has it, and as the op that it comes to: a flag may name either."""
@@ -113,6 +115,7 @@ class _Walk:
         given = (*graph.proto.input, *graph.proto.initializer)
         self._own = {*graph.producer, *(v.name for v in given)}
         self._blocks = Blocks()
+        self._sizes: dict[tuple[ValueType, tuple[Dim, ...]], str] = {}
 
     def forget(self) -> None:
         """Drop what is known about outer values whose names the graph gives to its own."""
@@ -162,7 +165,12 @@ class _Walk:
                 self._find_twin(op, operands)
 
     def _comes_to(self, node: NodeProto) -> NodeProto | None:
-        """A node without bodies, or the one op that an If comes to, which is noted; None for others."""
+        """A node, or the one op that it comes to, which is noted; None if it has bodies that stay."""
+        if node.op_type == "CastLike" and domain_of(node) == "" and len(node.input) == 2:
+            like = self.values.types.get(self.values.first(node.input[1]))
+            if like is not None:
+                self.values.taken[node.output[0]] = cast_to(node, like.elem_type)
+            return self.values.op(node)
         if next(subgraphs(node), None) is None:
             return node
         found = taken(node, self.values.constants.get(self.values.first(node.input[0])))
@@ -203,6 +211,11 @@ class _Walk:
             values.ints[made] = sizes
             if self._learn(made, as_constant(sizes, known)):
                 return True
+            if known is not None and known.shape is not None:
+                twin = self._sizes.setdefault((known, sizes), made)
+                if twin != made:
+                    values.canon[made] = twin
+                    return True
         same = handed_on(node, operands, opset)
         if same is not None:
             values.canon[made] = same

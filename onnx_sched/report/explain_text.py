@@ -159,6 +159,8 @@ def _names(names: Iterable[str], most: int) -> Text:
 
 
 def _numbers(wires: Sequence[int]) -> str:
+    if not wires:
+        return "no wire"
     if len(wires) == 1:
         return f"wire {wires[0]}"
     if list(wires) == list(range(wires[0], wires[-1] + 1)):
