@@ -123,22 +123,27 @@ class Finder:
             self._group(rest, level)
 
     def _classes(self, unit: Unit, counts: Mapping[tuple[int, str], int]) -> tuple[Hashable, ...]:
-        """Where each operand comes from: ("pack" or "view", which), ("shared", value), or "single"."""
+        """Where each operand comes from: ("pack" or "view", which), ("shared", value) or a word."""
         found: list[Hashable] = []
         for k, operand in enumerate(unit.operands):
             if not isinstance(operand, str):
                 found.append(None)
-            elif counts[k, operand] > 1 and self._is_shared(unit, k, operand):
-                found.append(("shared", operand))
+            elif counts[k, operand] > 1 and operand not in self._home:
+                found.append(self._shared(k, operand, counts))
             elif operand in self._home:
                 found.append(self._home[operand][0])
             else:
                 found.append("single")
         return tuple(found)
 
-    def _is_shared(self, unit: Unit, k: int, operand: str) -> bool:
-        """Whether readers of one value count as one class: not if it is a lane among others."""
-        return operand not in self._home
+    def _shared(self, k: int, operand: str, counts: Mapping[tuple[int, str], int]) -> Hashable:
+        """The class of the readers of one value: their own, unless other values have as many readers each.
+
+        Those are lanes as well, such as experts of which each makes a gate and what it gates of its input.
+        """
+        count = counts[k, operand]
+        same = (o for (j, o), c in counts.items() if (j, c) == (k, count) and o not in self._home)
+        return "several" if sum(1 for _ in same) > 1 else ("shared", operand)
 
     def _group(self, units: Sequence[Unit], level: int) -> None:
         """Make a group of units in their lane order, and of what its operands ask for."""
@@ -206,6 +211,7 @@ class Finder:
             at: Unit | None = unit
             while at is not None and len(found) < PATH:
                 users = self.circuit.users.get(at.outputs[0], ()) if at.outputs else ()
+                users = tuple(u for u in users if not self._is_size(u[0]))
                 if not users:
                     if at.outputs and at.outputs[0] in self.circuit.graph.output_set:
                         found.append(("", self.circuit.graph.outputs.index(at.outputs[0])))
@@ -214,6 +220,10 @@ class Finder:
                 found.append((at.kind, k))
             self._paths[unit.number] = tuple(found)
         return self._paths[unit.number]
+
+    def _is_size(self, unit: Unit) -> bool:
+        """Whether a unit only asks how large a value is: of equal answers, one lane alone may give it."""
+        return any(o in self.circuit.values.ints for o in unit.outputs)
 
 
 def regions(groups: Sequence[Group]) -> tuple[Group, ...]:

@@ -116,6 +116,7 @@ class _Walk:
         self._own = {*graph.producer, *(v.name for v in given)}
         self._blocks = Blocks()
         self._sizes: dict[tuple[ValueType, tuple[Dim, ...]], str] = {}
+        self._depth: dict[str, int] = {}
 
     def forget(self) -> None:
         """Drop what is known about outer values whose names the graph gives to its own."""
@@ -153,6 +154,8 @@ class _Walk:
 
     def visit(self, node: NodeProto) -> None:
         """Learn about the outputs of the next node."""
+        before = (self._depth.get(self.values.first(name), 0) for name in node.input)
+        self._depth.update(dict.fromkeys(node.output, 1 + max(before, default=0)))
         plain = domain_of(node) == ""
         if plain and node.op_type == "Constant":
             tensor = partial(self._named, node.output[0])
@@ -212,10 +215,11 @@ class _Walk:
             if self._learn(made, as_constant(sizes, known)):
                 return True
             if known is not None and known.shape is not None:
-                twin = self._sizes.setdefault((known, sizes), made)
-                if twin != made:
+                twin = self._sizes.get((known, sizes))
+                if twin is not None and self._depth[twin] <= self._depth[made]:
                     values.canon[made] = twin
                     return True
+                self._sizes[known, sizes] = made  # never one that has to wait for longer
         same = handed_on(node, operands, opset)
         if same is not None:
             values.canon[made] = same

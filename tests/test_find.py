@@ -248,6 +248,37 @@ def test_products_of_one_value_are_one_group_whatever_their_width() -> None:
     assert ("a0", "a2") in bundles
 
 
+READERS = {2: "a@ = MatMul(x@, w@) b@ = MatMul(x@, v@)", 3: "c@ = MatMul(x@, u@)"}
+
+
+@pytest.mark.parametrize("readers", [2, 3])
+def test_values_with_as_many_readers_each_are_lanes(readers: int) -> None:
+    """Members that make several things of an input of their own run together, not input by input."""
+    weights = {f"{n}{k}": numbers(4, 4, seed=ord(n) + k) for n in "wvu" for k in range(3)}
+    body = " ".join(READERS[n] for n in range(2, readers + 1))
+    names = "abc"[:readers]
+    lines = [body.replace("@", str(k)) for k in range(3)]
+    lines += [
+        f"s{k} = Sum({', '.join(f'{n}{k}' for n in names)}) y{k} = Relu(s{k})" for k in range(3)
+    ]
+    inputs = ", ".join(f"float[N,4] x{k}" for k in range(3))
+    text = f"({inputs}) => (float[] y0, float[] y1, float[] y2) {{ {' '.join(lines)} }}"
+    model = with_ranks(name_nodes(net(text, weights)))
+    _, groups = best_groups(analysed(model).circuit, anything)
+    assert [g.size for g in groups if g.kind == LINEAR] == [3 * readers]
+    assert compare(model, carried_out(model).model, {"N": 1}, {"N": 3}, {"N": 0}) == 3
+
+
+def test_a_value_with_more_readers_than_others_keeps_them() -> None:
+    """Two experts of one value and three of another: two wide products."""
+    weights = {f"w{k}": numbers(4, 4, seed=k) for k in range(5)}
+    lines = [f"a{k} = MatMul(x{int(k > 1)}, w{k}) b{k} = Relu(a{k})" for k in range(5)]
+    lines.append("y = Sum(b0, b1, b2, b3, b4)")
+    text = f"(float[N,4] x0, float[N,4] x1) => (float[] y) {{ {' '.join(lines)} }}"
+    _, groups = best_groups(analysed(with_ranks(net(text, weights))).circuit, anything)
+    assert sorted(g.size for g in groups if g.kind == LINEAR) == [2, 3]
+
+
 @pytest.mark.parametrize("name", COMMITTED)
 def test_regions_are_groups_that_hand_on_lanes(name: str) -> None:
     """Two groups are in one region exactly if a chain of groups hands on two lanes or more at each step."""

@@ -139,6 +139,23 @@ def test_equal_vectors_of_sizes_are_one_value() -> None:
     assert [found.first(n) for n in "abd"] == ["a", "a", "a"]
 
 
+def test_a_size_does_not_wait_for_an_equal_one() -> None:
+    """What is known early is not taken from what comes late, though it stands before it in the file."""
+    text = (
+        "(float[N,4] x, float[N,4] z) => (int64[] y, int64[] w) { c = Relu(x) d = Tanh(c) e = Exp(d) "
+        "y = Shape(e) b = Shape(z) w = Add(b, b) }"
+    )
+    found = analysed(net(text)).values
+    assert (found.first("y"), found.first("b")) == ("y", "b")
+
+
+def test_lanes_stay_in_order_where_one_of_them_is_asked_for_the_size_of_all() -> None:
+    """The first lane alone is read by a Shape: it is no other lane for that."""
+    model = lanes("times heads")
+    new = onnx_sched.optimize(model, choose="always", check=False).proto
+    assert not nodes_of(new, "Gather")
+
+
 def test_a_truth_about_sizes_is_a_constant() -> None:
     """No size is -1; whether two open ones are equal is not known."""
     text = (
