@@ -129,6 +129,19 @@ def _sum_key(group: Group, circuit: Circuit) -> Hashable:
     return ("sum", kind_key(group, circuit))
 
 
+def choices(
+    groups: Sequence[Group], circuit: Circuit, convolves: bool = True
+) -> dict[Hashable, tuple[str, ...]]:
+    """By kind of groups, and by how their lanes are added up: the forms between which there is a choice."""
+    sums = addable(circuit, groups) if convolves else frozenset()
+    found: dict[Hashable, tuple[str, ...]] = {}
+    for n, group in enumerate(groups):
+        if n in sums:
+            found[_sum_key(group, circuit)] = ("stacked", WEIGHTED_SUM)
+        found[kind_key(group, circuit)] = forms(group, convolves)
+    return {key: options for key, options in found.items() if len(options) > 1}
+
+
 def formed(
     groups: Sequence[Group], chosen: Mapping[Hashable, str], circuit: Circuit
 ) -> tuple[Group, ...]:
@@ -185,14 +198,7 @@ class Explorer:
 
     def best(self, count: int) -> list[Variant]:
         """The most promising variants, and the plain ones in any case."""
-        options: dict[Hashable, tuple[str, ...]] = {}
-        sums = addable(self._analysis.circuit, self._region) if self._convolves else ()
-        for n, group in enumerate(self._region):
-            choices = forms(group, self._convolves)
-            if n in sums:
-                options[_sum_key(group, self._analysis.circuit)] = ("stacked", WEIGHTED_SUM)
-            if len(choices) > 1:
-                options[kind_key(group, self._analysis.circuit)] = choices
+        options = choices(self._region, self._analysis.circuit, self._convolves)
         plain: list[Variant] = []
         start: dict[Hashable, str] = {}
         for preferred in UNIFORM:
@@ -210,9 +216,9 @@ class Explorer:
                     start = dict(chosen)
         best = dict(start)
         for _ in range(SWEEPS):
-            for key, choices in options.items():
+            for key, offered in options.items():
                 scores = {}
-                for form in choices:
+                for form in offered:
                     variant = self._try({**best, key: form})
                     if variant is not None:
                         scores[form] = variant.score

@@ -149,8 +149,7 @@ def _choices(
     groups: Sequence[Group], circuit: Circuit, seed: int | None
 ) -> list[dict[Hashable, str]]:
     """Forms by kind of group."""
-    options = {variants.kind_key(g, circuit): variants.forms(g) for g in groups}
-    options = {key: forms for key, forms in options.items() if len(forms) > 1}
+    options = variants.choices(groups, circuit)
     if seed is None:
         every = dict.fromkeys(f for forms in options.values() for f in forms)
         return [{key: f for key, forms in options.items() if f in forms} for f in every]

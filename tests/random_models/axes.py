@@ -120,6 +120,25 @@ def draw_reduce(b: Build, v: Value, n: int) -> Step:
     return step
 
 
+def draw_weighted(b: Build, v: Value, n: int) -> Step:
+    """What a lane multiplies by a gate and sums: a gate of its own, or one for all."""
+    need(v.floating and v.rank >= 2)
+    axis = b.whole(0, v.rank - 1)
+    free = b.pick([a for a in range(v.rank) if a != axis])
+    need(v.shape[axis] not in (0, 1))
+    shape = tuple(1 if a == free else d for a, d in enumerate(v.shape))
+    shared = b.fed(shape, v.dtype) if b.flip(0.4) else None
+    keep, turned = b.flip(), b.flip()
+
+    def step(x: Value, lane: int) -> Value:
+        need(x.shape == v.shape)
+        gate = shared or b.reduce("ReduceMax", x, [free], True)
+        y = b.op("Mul", [x, gate] if turned else [gate, x], x.dtype, x.shape)
+        return b.reduce("ReduceSum", y, [axis], keep)
+
+    return step
+
+
 def draw_arg(b: Build, v: Value, n: int) -> Step:
     """Where the largest or smallest number stands."""
     op, axis, keep = b.pick(["ArgMax", "ArgMin"]), b.whole(0, v.rank - 1), b.flip()

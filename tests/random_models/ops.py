@@ -22,6 +22,8 @@ class Build(Draft):
         )
         high = end if high == 0 else high
         shape = x.sized(axis, len(range(start, end, step)))
+        if self.flip(0.2):
+            return self._cut_among_all(x, axis, (low, high, step), shape)
         if self.opset < 10:
             attrs: dict[str, Any] = {} if axis == 0 and self.flip(0.3) else {"axes": [axis]}
             return self.op("Slice", [x], x.dtype, shape, starts=[low], ends=[high], **attrs)
@@ -31,6 +33,21 @@ class Build(Draft):
             if step != 1 or self.flip(0.2):
                 bounds.append(self.ints(step))
         return self.op("Slice", [x, *bounds], x.dtype, shape)
+
+    def _cut_among_all(
+        self, x: Value, axis: int, bounds: tuple[int, int, int], shape: Dims
+    ) -> Value:
+        """Slice one axis, the others written out from end to end, as TensorFlow does."""
+        far = 2**31 - 1
+        rows = [(0, far, 1) if a != axis else bounds for a in range(x.rank)]
+        starts, ends, steps = ([row[k] for row in rows] for k in range(3))
+        need(self.opset >= 10 or bounds[2] == 1)
+        if self.opset < 10:
+            return self.op("Slice", [x], x.dtype, shape, starts=starts, ends=ends)
+        kind = self.pick(["int32", "int64"])
+        names = [self.const(np.array(v, kind)) for v in (starts, ends, range(x.rank), steps)]
+        short = 2 if bounds[2] == 1 and self.flip() else 4
+        return self.op("Slice", [x, *names[:short]], x.dtype, shape)
 
     def split(self, x: Value, axis: int, sizes: Sequence[int]) -> list[Value]:
         """Split an axis into pieces."""

@@ -120,6 +120,28 @@ def sink_gate(b: Build, lanes: list[Value]) -> Value:
     return b.squeeze(y, 1)
 
 
+def sink_mixture(b: Build, lanes: list[Value]) -> Value:
+    """Stacked, or side by side along an axis of size 1, and summed over that, behind a gate mostly."""
+    x = lanes[0]
+    need(x.floating and x.rank < 4)
+    ones = [a for a, d in enumerate(x.shape) if d == 1]
+    axis = b.pick(ones) if ones and b.flip() else b.whole(0, x.rank)
+    if axis not in ones or b.flip():
+        lanes = [b.unsqueeze(y, axis) for y in lanes]
+    whole = b.join(lanes, axis)
+    if b.flip(0.25):
+        need(x.dtype != "float64")
+        return b.reduce(b.pick(["ReduceMean", "ReduceSum", "ReduceMax"]), whole, [axis], b.flip())
+    keeps = [b.flip(0.6) or a == axis for a in range(whole.rank)]
+    shape = tuple(d if k else 1 for d, k in zip(whole.shape, keeps, strict=True))
+    gate = b.fed(shape, whole.dtype)
+    if b.flip(0.3):
+        gate = b.same("Softmax", gate, axis=b.axis(whole.rank - 1, whole.rank))
+    y = b.same("Mul", *([gate, whole] if b.flip() else [whole, gate]))
+    y = Value(y.name, whole.dtype, whole.shape)
+    return b.reduce("ReduceSum", y, [axis], b.flip(0.3))
+
+
 def sink_outputs(b: Build, lanes: list[Value]) -> Value:
     """Every lane is an output; one of them goes on."""
     b.outputs += lanes
@@ -129,6 +151,6 @@ def sink_outputs(b: Build, lanes: list[Value]) -> Value:
 SINKS: list[Callable[[Build, list[Value]], Value]] = [
     *([sink_concat] * 4 + [sink_stack] * 2 + [sink_chain, sink_tree]),
     *(partial(sink_many, op=op) for op in ("Sum", "Mean", "Max")),
-    *([sink_weighted] * 2 + [sink_outputs] * 2 + [sink_gate]),
+    *([sink_weighted] * 2 + [sink_outputs] * 2 + [sink_gate] + [sink_mixture] * 3),
 ]
 """Sinks, as often as they are drawn."""

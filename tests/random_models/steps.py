@@ -138,6 +138,7 @@ STEPS = (
     Row(4, pointwise.draw_clip, "fdh"),
     Row(3, pointwise.draw_cast),
     Row(6, axes.draw_reduce, ANY, 1, alike=True),
+    Row(3, axes.draw_weighted, "fdh", 2, alike=True),
     Row(2, axes.draw_arg, ANY, 2, alike=True, full=True),
     Row(2, axes.draw_top, "fd", 1, since=10, alike=True),
     Row(2, axes.draw_cumsum, "fdil", 2, since=14),
