@@ -125,6 +125,18 @@ def stack(parts: Sequence[Const], axis: int = 0) -> Const:
     )
 
 
+def total(parts: Sequence[Const]) -> Const:
+    """The sum of constants of one shape."""
+    key = ("total", *(p.key for p in parts))
+    return Const(
+        parts[0].shape,
+        parts[0].elem_type,
+        parts[0].dtype,
+        key,
+        lambda: np.sum([p.load() for p in parts], axis=0, dtype=parts[0].dtype),
+    )
+
+
 def concat(parts: Sequence[Const], axis: int) -> Const:
     """Constants side by side along an axis they have."""
     total = sum(p.shape[axis] for p in parts)

@@ -126,6 +126,8 @@ class Reduction:
         terms: What is summed, in the file's order, repeats kept.
         weighed: What is multiplied and then summed, if the sum takes in more than an addition.
         product: Whether a matrix product may be made of it.
+        linear: Linear maps (or convolutions) whose results are the terms, or most of them: their sum is one
+            map of what they read.
     """
 
     units: tuple[Unit, ...]
@@ -133,11 +135,18 @@ class Reduction:
     terms: tuple[str, ...]
     weighed: Weighed | None = None
     product: bool = False
+    linear: Group | None = None
 
     @property
     def output(self) -> str:
         """The result's name."""
         return self.units[-1].outputs[0]
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The terms that are no results of the linear maps that the sum takes in."""
+        made = set() if self.linear is None else {u.outputs[0] for u in self.linear.units}
+        return tuple(t for t in self.terms if t not in made)
 
     @property
     def values(self) -> tuple[str, ...]:

@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onnx_sched.circuit import WEIGHTED, Circuit, Operand, Unit
+from onnx_sched.circuit import LINEAR, WEIGHTED, Circuit, Operand, Unit
+from onnx_sched.constants import Const
+from onnx_sched.dims import Shape
 from onnx_sched.passes.axes import axes_of, reduction_since
 from onnx_sched.plan import Group, Reduction, Weighed
 from onnx_sched.weighing import MULTIPLIED, Factors, Place
@@ -19,6 +21,12 @@ SUMS = frozenset({"Add", "Sum", "Mean"})
 
 OVER_LANES = SUMS | {WEIGHTED, "ReduceSum", "ReduceMean"}
 """The same, and kinds that may sum over the axis along which a Concat puts lanes."""
+
+MAPS = frozenset({LINEAR, "Conv"})
+"""Kinds whose sum is one of them, of inputs and weights side by side."""
+
+VIEWS = frozenset({"Unsqueeze", "Reshape", "Squeeze"})
+"""Kinds that only rename axes, where shapes say so."""
 
 SUMMED = frozenset({1, 11, 6, 7, 10})
 """Element types whose sums are made by ReduceSum everywhere: float, double, int32, int64, float16."""
@@ -93,7 +101,8 @@ class _Sums:
         if len(names) < len(terms) or most < (len(names) if mean else 2) or most < 2:
             return None
         product = self._product(names, Factors(((), shape), None))
-        return self._with_products(Reduction(tuple(members), mean, tuple(names), None, product))
+        plain = Reduction(tuple(members), mean, tuple(names), None, product)
+        return self._with_maps(plain, shape) or self._with_products(plain)
 
     def _joined(self, unit: Unit) -> Reduction | None:
         """A sum over the axis on which a Concat puts lanes of one group, weighted or not."""
@@ -111,13 +120,19 @@ class _Sums:
             weighed = (
                 self._weighed(unit, slot, terms)
                 if unit.kind == WEIGHTED
-                else self._alone(unit, terms)
+                else self._unweighed(unit, terms)
             )
-            if weighed is None or weighed.side != side or not self._product(terms, weighed.factors):
+            if weighed is None or weighed.side != side:
                 continue
             goes = join.number not in self._taken and self._unseen(join.outputs[0])
             units, mean = ((join, unit) if goes else (unit,)), unit.kind == "ReduceMean"
-            return Reduction(units, mean, terms, weighed, True)
+            found = Reduction(units, mean, terms, weighed, True)
+            if goes and unit.kind != WEIGHTED:
+                whole = self._with_maps(replace(found, weighed=None), weighed.factors.result)
+                if whole is not None:
+                    return whole
+            if self._product(terms, weighed.factors):
+                return found
         return None
 
     def _weighed(self, unit: Unit, slot: int, terms: tuple[str, ...]) -> Weighed:
@@ -132,7 +147,7 @@ class _Sums:
         pair = (terms, bundles[1]) if slot == 0 else (bundles[0], terms)
         return Weighed(pair, factors, Place((slot,), "inner"), inside)
 
-    def _alone(self, unit: Unit, terms: tuple[str, ...]) -> Weighed | None:
+    def _unweighed(self, unit: Unit, terms: tuple[str, ...]) -> Weighed | None:
         """A sum or mean over one axis, of terms of size 1 along it."""
         circuit, shape = self._circuit, self._circuit.shape(terms[0]) or ()
         axes = axes_of(unit, circuit.graph.opset, reduction_since(unit.kind), len(shape))
@@ -141,20 +156,55 @@ class _Sums:
         factors = Factors(((), shape), axes[0], bool(unit.integer("keepdims", 1)))
         return Weighed(((), terms), factors, Place((1,), "inner"))
 
+    def _with_maps(self, sum_: Reduction, shape: Shape) -> Reduction | None:
+        """The sum with the linear maps taken in whose results it alone reads; views between do not count."""
+        units: list[Unit] = []
+        terms = sum_.terms
+        while (group := self._of_all(terms)) is not None and group.kind in VIEWS:
+            if not self._alone(group):
+                return None
+            units += group.units
+            terms = tuple(str(u.operands[0]) for u in group.units)
+        names = [t for t in terms if t in self._home]
+        group = self._of_all(names)
+        if group is None or group.kind not in MAPS or not group.summed or not self._alone(group):
+            return None
+        first = group.units[0]
+        reads = {u.operands[0] for u in group.units}
+        constant = all(
+            isinstance(o, Const) or o is None for u in group.units for o in u.operands[1:]
+        )
+        same = all(self._circuit.shape(t) == shape for t in terms)
+        if not constant or not same or len(reads) not in (1, group.size):
+            return None
+        if first.integer("group", 1) != 1 or (sum_.mean and len(names) < len(terms)):
+            return None
+        return replace(
+            sum_, units=(*group.units, *units[::-1], *sum_.units), terms=terms, linear=group
+        )
+
+    def _of_all(self, terms: Sequence[str]) -> Group | None:
+        """The group whose results are these values, each once."""
+        places = {self._home.get(t, (-1, 0)) for t in terms}
+        if len(places) != 1 or (-1, 0) in places:
+            return None
+        group = self._groups[places.pop()[0]]
+        return group if sorted(u.outputs[0] for u in group.units) == sorted(terms) else None
+
+    def _alone(self, group: Group) -> bool:
+        """Whether each result of a group has one reader, and no other name."""
+        return all(len(u.outputs) == 1 and self._unseen(u.outputs[0]) for u in group.units)
+
     def _with_products(self, sum_: Reduction) -> Reduction:
         """The sum with the products taken in that it alone reads, if all of a group are its terms."""
         circuit = self._circuit
-        places = {self._home.get(t, (-1, 0))[0] for t in sum_.terms}
-        group = self._groups[places.pop()] if len(places) == 1 else None
+        group = self._of_all(sum_.terms)
         if group is None or not group.summed or group.kind != "Mul" or sum_.mean:
             return sum_
-        outputs = sorted(u.outputs[0] for u in group.units)
         first, second = (
             tuple(o for u in group.units if isinstance(o := u.operands[k], str)) for k in (0, 1)
         )
-        if sorted(sum_.terms) != outputs or not all(map(self._unseen, outputs)):
-            return sum_
-        if len(set(first)) < group.size or len(set(second)) < group.size:
+        if not self._alone(group) or len(set(first)) < group.size or len(set(second)) < group.size:
             return sum_
         shapes = circuit.shape(first[0]), circuit.shape(second[0])
         if shapes[0] is None or shapes[1] is None:

@@ -4,6 +4,7 @@
     Mul(w_1, x_1) + ... + Mul(w_G, x_G)    ==>  MatMul(Stack(w), Stack(x))
     ReduceSum(Mul(w, Concat(x_i)), axis)   ==>  MatMul(w, Stack(x))
     ReduceMean(Concat(x_i), axis)          ==>  MatMul([1/G ... 1/G], Stack(x))
+    x_1 @ W_1 + ... + x_G @ W_G            ==>  [x_1 ... x_G] @ [W_1; ...; W_G]
 
 The product is the group's choice (`Group.summed`): ONNX Runtime adds up a leading axis on a CPU ten times
 slower than it multiplies by a row of ones.
@@ -13,16 +14,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from onnx import NodeProto, helper
+from typing import Any
 
-from onnx_sched.circuit import Circuit
-from onnx_sched.constants import from_array
+import numpy as np
+from onnx import helper
+
+from onnx_sched.circuit import LINEAR, Circuit
+from onnx_sched.constants import Const, concat, from_array, total
+from onnx_sched.nodes import attributes
 from onnx_sched.passes.boundaries import Store
 from onnx_sched.passes.emit import Emitter
 from onnx_sched.passes.homes import Bundle, Homes
 from onnx_sched.passes.weighted_sums import MOVED, nearest, product, toll
-from onnx_sched.plan import Reduction, Weighed
+from onnx_sched.plan import Group, Reduction, Weighed
 from onnx_sched.relayout import Crop, Step, Transpose, effort, steps
 from onnx_sched.stacking import Layout, aligned, at, lane_axis, lead, packed, plain, separate
 from onnx_sched.weighing import Factors, Place, ways
@@ -101,10 +105,12 @@ class LaneSums:
 
     def _added(self, reduction: Reduction, hint: str) -> None:
         """One reduction for each run of lanes, and what else was added."""
-        ordered = tuple(sorted(reduction.terms, key=self.homes.lane_order))
+        ordered = tuple(sorted(reduction.beside, key=self.homes.lane_order))
         pieces = self.homes.pieces(ordered)
-        out = reduction.output if len(pieces) == 1 else None
-        names = [
+        maps = reduction.linear
+        out = reduction.output if len(pieces) + (maps is not None) == 1 else None
+        names = [] if maps is None else [self._one_map(maps, reduction.mean, hint, out)]
+        names += [
             self._run(piece.lanes, reduction, hint, out)
             if len(piece.lanes) > 1
             else self.store.value(piece.lanes[0])
@@ -114,6 +120,35 @@ class LaneSums:
         for n, name in enumerate(names[1:], 2):
             made = [reduction.output] if n == len(names) else 1
             total = self.emit.node("Add", [total, name], f"{hint}_add", made)[0]
+
+    def _one_map(self, maps: Group, mean: bool, hint: str, out: str | None) -> str:
+        """The sum of linear maps: one map of what they read, weights one below the other, biases added."""
+        first = maps.units[0]
+        shape = self.circuit.shape(first.operands[0])
+        assert shape is not None
+        channel = len(shape) - 1 if first.kind == LINEAR else 1
+        weights, biases = (
+            [o for u in maps.units if isinstance(o := u.operands[k], Const)] for k in (1, 2)
+        )
+        part = 1 / len(maps.units) if mean else 1.0
+        lanes = maps.lanes(0)
+        if lanes is not None:
+            x = self.store.get(lanes, packed(len(shape), channel))
+            weight = concat(weights, 0 if first.kind == LINEAR else 1).scale(part)
+        else:
+            x = self.store.value(str(first.operands[0]))
+            weight = total(weights).scale(part)
+        names = [x, self.emit.const(weight, f"{hint}_weight")]
+        if biases:
+            names.append(self.emit.const(total(biases).scale(part), f"{hint}_bias"))
+        outputs = 1 if out is None else [out]
+        if first.kind == "Conv":
+            written: dict[str, Any] = {**attributes(self.circuit.graph.nodes[first.nodes[-1]])}
+            return self.emit.node("Conv", names, hint, outputs, **written)[0]
+        if len(names) == 3 and len(shape) == 2 and self.emit.opset >= 7:
+            return self.emit.node("Gemm", names, hint, outputs)[0]
+        made = self.emit.node("MatMul", names[:2], hint, 1 if len(names) == 3 else outputs)[0]
+        return self.emit.node("Add", [made, names[2]], f"{hint}_add", outputs)[0] if names[2:] else made
 
     def _run(self, lanes: Bundle, reduction: Reduction, hint: str, out: str | None) -> str:
         """The sum of lanes that lie together; their mean if it is the whole."""

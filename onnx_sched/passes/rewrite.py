@@ -89,7 +89,12 @@ class _Rewrite:
         self._circuit = circuit
         self._graph = circuit.graph
         groups = fold_centres(circuit, fold_norms(circuit, plan.groups))
-        self._plan = replace(plan, groups=groups)
+        folded = dict(zip(map(id, plan.groups), groups, strict=True))
+        sums = tuple(
+            r if r.linear is None else replace(r, linear=folded[id(r.linear)])
+            for r in plan.reductions
+        )
+        self._plan = replace(plan, groups=groups, reductions=sums)
         self._number = {id(g): n for n, g in enumerate(self._plan.groups)}
         self._emit = Emitter(circuit.graph.opset, taken, known, circuit.given)
         self._homes = Homes()

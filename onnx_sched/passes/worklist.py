@@ -150,7 +150,12 @@ class Worklist:
 
     def _summed(self, reduction: Reduction) -> list[Piece]:
         """What a sum reads."""
-        bundles = [reduction.terms] if reduction.weighed is None else reduction.weighed.bundles
+        bundles: Sequence[Bundle] = [reduction.terms]
+        if reduction.weighed is not None:
+            bundles = reduction.weighed.bundles
+        if reduction.linear is not None:
+            first = reduction.linear.units[0].operands[0]
+            bundles = [reduction.linear.lanes(0) or (str(first),), reduction.beside]
         return [piece for bundle in bundles for piece in self._homes.pieces(bundle)]
 
     def _closing(self, k: int) -> list[Piece] | None:
