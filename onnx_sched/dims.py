@@ -89,6 +89,19 @@ def quotient(whole: Dim, part: Dim) -> Dim | None:
     return _spell(c // d, symbols)
 
 
+def told_apart(x: Dim, y: Dim) -> tuple[str, str] | None:
+    """The symbols that must be equal if two different sizes are, the first in the alphabet first.
+
+    >>> told_apart("2*m", "2*n"), told_apart("n", "2*n"), told_apart("m*n", "k"), told_apart("n", "n")
+    (('m', 'n'), None, None, None)
+    """
+    (a, left), (b, right) = _parts(x), _parts(y)
+    if a != b or a == 0 or len(left) != 1 or len(right) != 1 or left == right:
+        return None
+    first, second = sorted((left[0], right[0]))
+    return first, second
+
+
 def is_static(shape: Iterable[Dim]) -> bool:
     """Whether every size is known now."""
     return all(isinstance(d, int) for d in shape)

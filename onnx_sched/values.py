@@ -7,8 +7,8 @@ sizes where it is a vector of sizes, and its first name where two values are sur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -18,7 +18,7 @@ from onnx_sched.blocks import Blocks, Look
 from onnx_sched.branches import cast_to, taken
 from onnx_sched.constants import Const
 from onnx_sched.deduce import as_constant, constant_node, folded, handed_on, sizes_of
-from onnx_sched.dims import Dim, own, symbol
+from onnx_sched.dims import Dim, own, symbol, told_apart
 from onnx_sched.graph import Graph
 from onnx_sched.nodes import attributes, domain_of, has_effect, subgraphs
 from onnx_sched.shapes import Inference, Operand, ValueType, from_proto
@@ -96,10 +96,28 @@ def study(
     walk = _Walk(graph, constant, space, outer or Values())
     if outer is not None:
         walk.forget()
-    walk.start()
-    for node in graph.nodes:
-        walk.visit(node)
+    walk.run({})
+    if outer is None and walk.equal:  # what only a Concat deep inside tells holds from the start
+        names = _one_name(walk.equal)
+        walk = _Walk(graph, constant, space, Values())
+        walk.run(names)
     return walk.values
+
+
+def _one_name(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """One name for symbols that must be equal: the first of them in the alphabet."""
+    name: dict[str, str] = {}
+
+    def root(symbol_: str) -> str:
+        while symbol_ in name:
+            symbol_ = name[symbol_]
+        return symbol_
+
+    for a, b in pairs:
+        first, second = sorted((root(a), root(b)))
+        if first != second:
+            name[second] = first
+    return {symbol_: root(symbol_) for symbol_ in name}
 
 
 class _Walk:
@@ -117,6 +135,8 @@ class _Walk:
         self._blocks = Blocks()
         self._sizes: dict[tuple[ValueType, tuple[Dim, ...]], str] = {}
         self._depth: dict[str, int] = {}
+        self.equal: list[tuple[str, str]] = []
+        self._given: set[str] = set()
 
     def forget(self) -> None:
         """Drop what is known about outer values whose names the graph gives to its own."""
@@ -124,7 +144,27 @@ class _Walk:
             for facts in (self.values.types, self.values.constants, self.values.ints):
                 facts.pop(name, None)
 
-    def start(self) -> None:
+    def run(self, names: Mapping[str, str]) -> None:
+        """Learn about all values; open sizes of inputs under other names where they have some."""
+        self._start(names)
+        for k, node in enumerate(self._graph.nodes):
+            self.visit(node)
+            if self._graph.live[k] and node.op_type == "Concat" and domain_of(node) == "":
+                self._put_together(node)
+
+    def _put_together(self, node: NodeProto) -> None:
+        """Note which sizes a Concat takes to be equal: all but those along its axis."""
+        shapes = [self.values.shape(self.values.first(n)) for n in node.input]
+        axis = attributes(node).get("axis", 1)
+        known = [s for s in shapes if s is not None]
+        assert isinstance(axis, int)
+        for shape in known[1:]:
+            for a, (x, y) in enumerate(zip(known[0], shape, strict=False)):
+                pair = told_apart(x, y) if len(shape) == len(known[0]) > 1 else None
+                if pair is not None and a != axis % len(shape) and self._given.issuperset(pair):
+                    self.equal.append(pair)
+
+    def _start(self, names: Mapping[str, str]) -> None:
         """Note what initializers hold and what inputs declare."""
         graph, values = self._graph, self.values
         for tensor in graph.proto.initializer:
@@ -136,7 +176,9 @@ class _Walk:
                 unnamed = partial(_unnamed, self._space + value.name)
                 known = from_proto(value.type, unnamed, lambda size: symbol(self._space + size))
                 if known is not None:
-                    values.types[value.name] = known
+                    shape = known.shape and tuple(names.get(str(d), d) for d in known.shape)
+                    self._given.update(d for d in shape or () if isinstance(d, str))
+                    values.types[value.name] = replace(known, shape=shape)
 
     def _learn(self, name: str, const: Const | None) -> bool:
         """Note a constant, and its numbers as sizes if they may be some; whether there is one."""

@@ -9,9 +9,23 @@ import pytest
 from numpy.typing import ArrayLike
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+import onnx_sched
 from onnx_sched.dims import symbol
 from onnx_sched.values import Values
-from tests.nets import Array, analysed, evaluate, every_value, feeds, ints, net, numbers, symbols_of
+from tests.nets import (
+    Array,
+    analysed,
+    evaluate,
+    every_value,
+    feeds,
+    ints,
+    name_nodes,
+    net,
+    nodes_of,
+    numbers,
+    symbols_of,
+)
+from tests.rule_examples import compare, with_ranks
 from tests.zoo import MODELS, RANDOM, ZOO, model, sightings, studied
 
 
@@ -337,3 +351,56 @@ def test_a_split_that_undoes_a_concat_gives_the_lanes() -> None:
     values = studied("undone").values
     undone = {"a": "p", "b": "q", "d": "r", "e": "q", "h": "r"}
     assert values.undone == undone
+
+
+# -- sizes that a Concat takes to be equal ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("inputs", "body", "same"),
+    [
+        ("float[A,4] x, float[B,4] z", "y = Concat<axis=1>(x, z)", True),
+        ("float[A,4] x, float[B,4] z", "r = Relu(z) s = Tanh(x) y = Concat<axis=-1>(s, r)", True),
+        (
+            "float[A,2,4] x, float[B,2,4] z",
+            "a = Reshape(x, f) b = Reshape(z, f) y = Concat<axis=1>(a, b)",
+            True,
+        ),
+        ("float[A,4] x, float[B,4] z", "y = Concat<axis=0>(x, z)", False),
+        ("float[A,4] x, float[B,4] z", "y = Add(x, z)", False),
+        ("float[A,4] x, float[B,4] z", "c = Concat<axis=1>(x, z) y = Relu(x)", False),
+    ],
+)
+def test_what_a_concat_puts_side_by_side_is_of_one_size(inputs: str, body: str, same: bool) -> None:
+    """Sizes of two names are one, from the inputs on, where a node that runs needs them to be."""
+    model = net(f"({inputs}) => (float[] y) {{ {body} }}", {"f": ints(-1, 4)})
+    values = analysed(model).values
+    first, second = values.shape("x"), values.shape("z")
+    assert first is not None
+    assert second is not None
+    assert (first[0] == second[0]) == same
+
+
+def test_three_names_become_one() -> None:
+    """Each is equal to the next; what is not put beside them keeps its name."""
+    text = (
+        "(float[C,4] x, float[B,4] y, float[A,4] z, float[D,4] w) => (float[] u, float[] v, float[] t) "
+        "{ u = Concat<axis=1>(x, y) v = Concat<axis=1>(y, z) t = Relu(w) }"
+    )
+    values = analysed(net(text)).values
+    assert [(values.shape(n) or ("",))[0] for n in "xyzw"] == ["A", "A", "A", "D"]
+
+
+def test_towers_of_inputs_with_sizes_of_their_own_run_together() -> None:
+    """As TensorFlow's exporter writes them: `unk__1`, `unk__2`, ..."""
+    weights = {f"w{k}": numbers(4, 5, seed=k) for k in range(3)}
+    lines = [f"h{k} = MatMul(x{k}, w{k}) r{k} = Relu(h{k})" for k in range(3)]
+    lines.append("y = Concat<axis=1>(r0, r1, r2)")
+    inputs = ", ".join(f"float[unk__{k},4] x{k}" for k in range(3))
+    model = with_ranks(
+        name_nodes(net(f"({inputs}) => (float[] y) {{ {' '.join(lines)} }}", weights))
+    )
+    new = onnx_sched.optimize(model, choose="always").proto
+    assert len(nodes_of(new, "MatMul")) == 1
+    sizes = [{f"unk__{k}": n for k in range(3)} for n in (1, 3, 0)]
+    assert compare(model, new, *sizes) == 3
