@@ -211,10 +211,11 @@ class Explainer:
         group, rewritten = self.draft.plan.groups[place], self.draft.rewritten
         assert rewritten is not None
         new = [m.proto.name for m in rewritten.nodes if m.group == place and m.main]
+        how = manner(group.kind, group.form, group.summed)
         return self.made(
             k,
             "batched",
-            f"lane {lane + 1} of {group.size} that run as one ({manner(group.kind, group.form)})",
+            f"lane {lane + 1} of {group.size} that run as one ({how})",
             lane=lane,
             form=group.form,
             members=self._circuit.labels(group.units),
@@ -227,7 +228,8 @@ class Explainer:
         nodes = [self._graph.nodes[g.units[0].nodes[0]] for g in groups]
         first = [self._circuit.values.op(node).op_type for node in nodes]
         return tuple(
-            f"{g.size} {op} ({manner(g.kind, g.form)})" for g, op in zip(groups, first, strict=True)
+            f"{g.size} {op} ({manner(g.kind, g.form, g.summed)})"
+            for g, op in zip(groups, first, strict=True)
         )
 
     def _kept(self, k: int) -> Explanation:
@@ -235,6 +237,9 @@ class Explainer:
         unit = self._circuit.unit_of.get(k)
         if unit is None:
             return self.made(k, "kept", "stays as it is: it is not part of any computation")
+        if unit.kind in ("Shape", "Size"):
+            words = "stays as it is: it computes a size, which costs next to nothing"
+            return self.made(k, "kept", words)
         code, reason = self._reason(k, unit)
         near = () if code.startswith("S4") else nearest(self._circuit, self._found[0], unit)
         return self.made(k, "kept", "stays as it is", code=code, reason=reason, near=near)

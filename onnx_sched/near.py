@@ -7,17 +7,11 @@ from dataclasses import dataclass
 
 from onnx import TensorProto
 
-from onnx_sched.circuit import EMBEDDING, LINEAR, Circuit, Operand, Unit
+from onnx_sched.circuit import LINEAR, Circuit, Operand, Unit
 from onnx_sched.constants import Const
-from onnx_sched.refusals import FAMILY, in_words
-
-_WEIGHED = ("input", "weight", "bias")
-ROLES = {
-    **dict.fromkeys((LINEAR, "Conv", "ConvTranspose"), _WEIGHED),
-    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), ("input", "scale", "bias")),
-    EMBEDDING: ("table", "indices"),
-}
-"""What the operands of a kind are called; others are numbered."""
+from onnx_sched.passes.rules import rule_for
+from onnx_sched.refusals import FAMILY
+from onnx_sched.spoken import in_words, role, told
 
 MOST = 3
 """How many of the nearest are given."""
@@ -87,14 +81,25 @@ def unlikeness(circuit: Circuit, a: Unit, b: Unit) -> list[tuple[int, Difference
         here, there = (in_words(g[name]) if name in g else "not given" for g in (given, others))
         if here != there:
             found.append((1, Difference(f"attribute {name}", here, there)))
-    roles = ROLES.get(a.kind, ())
     for k in range(max(len(a.operands), len(b.operands))):
         x, y = (u.operands[k] if k < len(u.operands) else None for u in (a, b))
         here, there = fact(circuit, x), fact(circuit, y)
         if here != there and not (a.kind == LINEAR and k == 2):  # a missing bias is a row of zeros
-            role = roles[k] if k < len(roles) else f"operand {k}"
-            found.append((_weight(circuit, x, y), Difference(role, here, there)))
+            found.append((_weight(circuit, x, y), Difference(role(a, k), here, there)))
+        elif _must_be_equal(a, k) and isinstance(x, Const) and isinstance(y, Const):
+            found += [(1, Difference(role(a, k), *_values(x, y)))] if x.key != y.key else []
     return found
+
+
+def _must_be_equal(unit: Unit, k: int) -> bool:
+    """Whether an operand must be one constant for all."""
+    rule = rule_for(unit)
+    return rule is not None and k in rule.static
+
+
+def _values(x: Const, y: Const) -> tuple[str, str]:
+    here, there = told(x, y) or ("some numbers", "others")
+    return here, there
 
 
 def _weight(circuit: Circuit, x: Operand, y: Operand) -> int:
@@ -109,7 +114,7 @@ def fact(circuit: Circuit, operand: Operand) -> str:
         return "missing"
     elem_type, shape = circuit.elem_type(operand), circuit.shape(operand)
     name = TensorProto.DataType.Name(elem_type).lower() if elem_type else "unknown type"
-    sizes = "[" + ", ".join(map(str, shape)) + "]" if shape is not None else " of unknown shape"
+    sizes = in_words(shape) if shape is not None else " of unknown shape"
     return ("constant " if isinstance(operand, Const) else "") + name + sizes
 
 
@@ -138,12 +143,11 @@ def feeds(circuit: Circuit, a: Unit, b: Unit) -> bool:
 
 def _origins(circuit: Circuit, a: Unit, b: Unit) -> list[Difference]:
     """Where the operands of two alike units come from."""
-    roles = ROLES.get(a.kind, ())
     found = []
     for k, (x, y) in enumerate(zip(a.operands, b.operands, strict=False)):
         if isinstance(x, str) and isinstance(y, str) and x != y:
-            role = roles[k] if k < len(roles) else f"operand {k}"
-            found.append(Difference(f"{role} comes from", _origin(circuit, x), _origin(circuit, y)))
+            here, there = _origin(circuit, x), _origin(circuit, y)
+            found.append(Difference(f"{role(a, k)} comes from", here, there))
     return found
 
 

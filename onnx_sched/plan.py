@@ -83,13 +83,16 @@ class Group:
         return tuple(found)
 
 
-def manner(kind: str, form: str) -> str:
+def manner(kind: str, form: str, summed: bool = False) -> str:
     """A form in words: a norm is no convolution, it works on what convolutions left.
 
     >>> manner("MatMul", "conv_t"), manner("LayerNormalization", "conv_t")
     ('conv_t', "in conv_t's layout")
+    >>> manner("Mul", "stacked", summed=True)
+    'stacked, lanes summed by a product'
     """
-    return f"in {form}'s layout" if kind.endswith("Normalization") and form == "conv_t" else form
+    words = f"in {form}'s layout" if kind.endswith("Normalization") and form == "conv_t" else form
+    return f"{words}, lanes summed by a product" if summed else words
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 from onnx import ModelProto, helper
@@ -357,6 +359,65 @@ def test_json() -> None:
     result = run("explain", MODELS / "near_unequal_widths.onnx", "--node", node, "--json")
     found = explain(analysed("near_unequal_widths"), node, everything)
     assert json.loads(result.output) == json.loads(json.dumps(found.to_dict()))
+
+
+ODD = """(float[N,4] x, bool c) => (float[] y, float[] q, float[] r) {
+    k = Constant<value_float = 2.0>()
+    shape = Shape(x) rows = Gather(shape, at) size = Concat<axis=0>(rows, four)
+    fixed = Mul(k, k) unused = Neg(x) same = Identity(x) e = Exp(same)
+    a = Reshape(e, size) b = Mul(a, fixed)
+    y = MatMul(b, v) q = MatMul(x, w)
+    r = If (c) <
+        then_branch = t () => (float[] s) { one = Constant<value_float = 1.0>() s = Mul(x, one) },
+        else_branch = f () => (float[] u) { dead = Tanh(x) p = Identity(x) u = Sin(p) }
+    >
+}"""
+"""Nodes on no wire and nodes that do nothing, in the graph and in bodies."""
+
+
+def odd() -> ModelProto:
+    arrays = {"v": numbers(4, 4), "w": numbers(4, 4, seed=1)}
+    sizes = {"at": np.array([0]), "four": np.array([4])}
+    return name_nodes(net(ODD, {**arrays, **sizes}))
+
+
+def test_every_node_can_be_asked_about(tmp_path: Path) -> None:
+    """Also one that makes a constant, is never read, or stands in a body: a sentence, and exit 0."""
+    model, path = odd(), tmp_path / "odd.onnx"
+    onnx.save(model, path)
+    bodies = [a.g for node in model.graph.node for a in node.attribute if a.HasField("g")]
+    outcomes = {}
+    for node in (n for graph in (model.graph, *bodies) for n in graph.node):
+        shown = run("explain", path, "--node", node.output[0])
+        assert (shown.exit_code, shown.exception) == (0, None)
+        found = run("explain", path, "--node", node.output[0], "--json")
+        assert found.exit_code == 0
+        told = json.loads(found.output)
+        assert told["op_type"] == node.op_type
+        words = " ".join(shown.output.split())
+        assert told["sentence"] in words or f"left alone: {told['code']} " in words
+        outcomes[node.output[0]] = (told["outcome"], bool(told["wires"]), told["layer"] >= 0)
+    aside = {name for name, (_, wired, layered) in outcomes.items() if not (wired and layered)}
+    assert aside >= {"k", "fixed", "one"}
+    assert {outcomes[name][0] for name in ("k", "fixed", "one")} == {"constant"}
+    assert {outcomes[name][0] for name in ("unused", "dead")} == {"unused"}
+    assert {outcomes[name][0] for name in ("same", "p")} == {"renamed"}
+    assert "it computes a size" in run("explain", path, "--node", "shape").output
+
+
+@pytest.mark.parametrize("path", sorted(MODELS.glob("*.onnx")), ids=lambda path: path.stem)
+def test_every_node_of_a_model_has_something_to_say(path: Path) -> None:
+    """Its kind, a sentence, and where it stands if it stands anywhere."""
+    analysis = analysed(path.stem)
+    explainer = Explainer(analysis, everything(analysis.circuit))
+    for k, node in enumerate(analysis.graph.nodes):
+        found = explainer.explain(k)
+        shown = " ".join(text(found).split())
+        assert node.op_type in shown
+        assert found.sentence in shown or CODES[found.code].title in shown
+        assert (" wire" in shown.split(found.node)[1]) == bool(found.wires) or found.reason
+        assert (found.outcome == "constant") == (not found.wires)
+        assert json.loads(json.dumps(found.to_dict()))["node"] == found.node
 
 
 def test_quiet() -> None:

@@ -16,7 +16,15 @@ from numpy.typing import ArrayLike
 import onnx_sched
 from onnx_sched.circuit import Unit
 from onnx_sched.plan import Refusal, merged
-from onnx_sched.refusals import FAMILY, HEAVY, Cause, explain, is_batched, together
+from onnx_sched.refusals import (
+    FAMILY,
+    HEAVY,
+    ONE_NAME,
+    Cause,
+    explain,
+    is_batched,
+    together,
+)
 from tests.nets import COMMITTED, analysed, committed, name_nodes, net, numbers
 
 WEIGHTS: Mapping[str, ArrayLike] = {
@@ -31,6 +39,7 @@ WEIGHTS: Mapping[str, ArrayLike] = {
 }
 CHAIN = "each stands alone at its level, before or after the others"
 PLACES = "their inputs come from different places, so that gluing would cost more"
+NAMES = "open sizes bear different names, [N, 4] beside [M, 4]"
 
 Case = tuple[str, str, str, set[tuple[str, str, tuple[str, ...]]]]
 CASES: dict[str, Case] = {
@@ -56,7 +65,7 @@ CASES: dict[str, Case] = {
         "float[N,4] x, float[M,4] v",
         "float[] y, float[] z",
         "y = MatMul(x, w0) z = MatMul(v, w1)",
-        {("S103", "MatMul: shapes differ, [N, 4] beside [M, 4]", ("y", "z"))},
+        {("S103", f"MatMul: {NAMES}; {ONE_NAME}", ("y", "z"))},
     ),
     "other kernels": (
         "float[N,4,9] x, float[N,4,9] v",
@@ -109,7 +118,7 @@ def test_nodes_are_called_what_they_are(last: str, names: str) -> None:
         {"w0": numbers(4, 4), "w1": numbers(4, 4, seed=1)},
     )
     (refusal,) = onnx_sched.optimize(model, choose="always", check=False).report.refusals
-    assert refusal.reason == f"{names}: shapes differ, [N, 4] beside [M, 4]"
+    assert refusal.reason == f"{names}: {NAMES}; {ONE_NAME}"
     both = net(
         "(float[N,4] x, float[M,4] v) => (float[] y, float[] z) "
         "{ y = Gemm(x, w0) z = Gemm(v, w1) }",

@@ -17,6 +17,7 @@ from onnx import ModelProto
 
 from onnx_sched.errors import ModelError
 from onnx_sched.judge.differences import compare_arrays, compare_kinds, compare_values
+from onnx_sched.judge.precision import computed_in
 from onnx_sched.judge.randomness import Randomness, randomness
 from onnx_sched.judge.runtime import RuntimeRefused, open_session, run
 from onnx_sched.judge.tolerances import Tolerances, parse_tolerances
@@ -79,7 +80,8 @@ def validate(
         rewritten: Likewise.
         feeds: Inputs, each a dict of input name -> value.
         provider: `cpu`, `cuda` or a full name.
-        tolerances: What the user asked for; the defaults by type otherwise.
+        tolerances: What the user asked for; otherwise the defaults for the coarsest type in which the
+            original computes an output.
         threads: Threads within a node; None leaves it to ONNX Runtime.
 
     Raises:
@@ -88,14 +90,17 @@ def validate(
     """
     if not feeds:
         return Agreement("unvalidated", (), 0, "there are no inputs to run it on")
-    random = randomness(_skeleton(original))
+    proto = _skeleton(original)
+    random = randomness(proto)
+    computed = tuple(computed_in(proto).items())
+    allowed = replace(tolerances or Tolerances(), computed_in=computed)
 
     def runs(model: bytes | Path) -> Runs:
         return lambda wanted, level: run_all(
             model, wanted, provider, level, threads, random.stateful
         )
 
-    return compare_runs(runs(original), runs(rewritten), feeds, random, tolerances or Tolerances())
+    return compare_runs(runs(original), runs(rewritten), feeds, random, allowed)
 
 
 def compare_runs(

@@ -8,7 +8,7 @@ The models themselves are the only reference, and numpy joins what they give.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from onnx import ModelProto
 
 from onnx_sched.judge.agree import Agreement, Feed, Outputs, compare_runs, run_all
 from onnx_sched.judge.measure import Runner, runner
+from onnx_sched.judge.precision import coarser, computed_in
 from onnx_sched.judge.profiling import Profile, profile
 from onnx_sched.judge.randomness import randomness
 from onnx_sched.judge.tolerances import Tolerances
@@ -121,7 +122,8 @@ def validate_members(
         whole: The one.
         feeds: Inputs of the one.
         provider: `cpu`, `cuda` or a full name.
-        tolerances: What the user asked for, by outputs of the one; the defaults by type otherwise.
+        tolerances: What the user asked for, by outputs of the one; otherwise the defaults for the coarsest
+            type in which the several compute an output.
         threads: Threads within a node; None leaves it to ONNX Runtime.
 
     Raises:
@@ -140,8 +142,19 @@ def validate_members(
         partial(run, whole),
         feeds,
         random,
-        tolerances or Tolerances(),
+        replace(tolerances or Tolerances(), computed_in=tuple(_computed_in(apart).items())),
     )
+
+
+def _computed_in(apart: Members) -> dict[str, str]:
+    """The coarsest type in which the several compute each output of the one."""
+    found = [computed_in(model_in(path)) for path in apart.paths]
+    if apart.join == "outputs":
+        found = [
+            {f"{name}_{place}": kind for name, kind in each.items()}
+            for place, each in enumerate(found)
+        ]
+    return coarser(*found)
 
 
 def _run_apart(

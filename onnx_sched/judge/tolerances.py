@@ -42,24 +42,29 @@ class Tolerances:
         atol: For all floating-point outputs.
         rtol_of: For single outputs, by name; also for integers.
         atol_of: For single outputs, by name; also for integers.
+        computed_in: For single outputs, by name: the coarsest type in which the reference computes
+            them, where that is known.
     """
 
     rtol: float | None = None
     atol: float | None = None
     rtol_of: PerOutput = ()
     atol_of: PerOutput = ()
+    computed_in: tuple[tuple[str, str], ...] = ()
 
     def limits(self, name: str, reference: np.ndarray[Any, Any]) -> tuple[float, float]:
         """The (rtol, atol) for an output: |got - ref| <= atol + rtol * |ref|.
 
         The default atol grows with the root mean square of the reference, because the error of a
-        sum grows with its terms, even where the sum itself happens to be near 0. What the user asked
-        for is taken as it is.
+        sum grows with its terms, even where the sum itself happens to be near 0. Where a floating output
+        is computed in a coarser type than its own, that one gives the defaults. What the user asked for
+        is taken as it is.
         """
         own_rtol, own_atol = dict(self.rtol_of).get(name), dict(self.atol_of).get(name)
         if reference.dtype.name not in _DEFAULTS:
             return own_rtol or 0.0, own_atol or 0.0
-        rtol, atol = _DEFAULTS[reference.dtype.name]
+        inside = dict(self.computed_in).get(name, "")
+        rtol, atol = max(_DEFAULTS.get(kind, (0.0, 0.0)) for kind in (reference.dtype.name, inside))
         atol *= max(1.0, root_mean_square(reference))
         chosen_rtol = next(v for v in (own_rtol, self.rtol, rtol) if v is not None)
         chosen_atol = next(v for v in (own_atol, self.atol, atol) if v is not None)

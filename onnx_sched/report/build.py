@@ -155,6 +155,7 @@ def _group(
         body=body,
         region=region,
         firsts=analysis.circuit.labels(group.units),
+        summed=group.summed,
     )
 
 

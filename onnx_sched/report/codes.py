@@ -88,7 +88,8 @@ _ALL = (
         "computed axes or bounds where constants are needed, a second output that is read, an operand "
         "that is a vector, training mode.",
         "Change what the reason names: make that operand a constant, give a vector a second axis, use "
-        "the plainer op. passes/README.md says how a rule is written.",
+        "the plainer op, start from the model as it was before ONNX Runtime optimized and saved it. "
+        "passes/README.md says how a rule is written.",
         "(float[4] x, float[4] z, float[4,4] u, float[4,4] v) => (float[] y, float[] q) "
         "{ y = MatMul(x, u) q = MatMul(z, v) }",
     ),
@@ -98,8 +99,9 @@ _ALL = (
         "The nodes do the same, but on inputs or weights of different shapes; one batched node has "
         "one shape for all lanes. Sizes with different names count as different, even if they happen "
         "to be equal when the model runs.",
-        "Give all lanes one width (pad the narrow ones with zeros), or export with one name for sizes "
-        "that are always equal.",
+        "Where only the names of open sizes differ (N beside M) and the sizes are always equal, "
+        "export with one name for them. Where numbers differ, give all lanes one width: pad "
+        "the narrow ones with zeros.",
         f"{_TWO} => (float[] y, float[] q) {{ y = MatMul(x, v) q = MatMul(z, w) }}",
         (("v", (4, 6)), ("w", (4, 8))),
     ),
@@ -149,7 +151,8 @@ _ALL = (
         "The shape or the rank of a value that the nodes read or make cannot be inferred, so that "
         "nobody can say whether they are alike.",
         "Give the graph's inputs shapes with their rank (open sizes by name are fine), and avoid "
-        "custom ops in front of the nodes.",
+        "custom ops in front of the nodes; ONNX Runtime's own (FusedGemm, FusedConv) are not there yet in "
+        "the model that it optimized.",
         "(float[] x, float[] z) => (float[] y, float[] q) { y = MatMul(x, v) q = MatMul(z, w) }",
         _SQUARES,
     ),
@@ -180,7 +183,8 @@ _ALL = (
         "The nodes are alike, but no layout suits all operands (lanes would have to be taken apart and "
         "interleaved, and those copies eat what batching saves), or the op has no form in which lanes "
         "differ in this: a zero point, a scale, packed weights, an old opset. The reason says which.",
-        "Give the lanes separate inputs, use ungrouped ops within a lane, or export with a newer opset.",
+        "Give the lanes separate inputs, use ungrouped ops within a lane, quantize all lanes with one scale "
+        "and zero point where the reason names these, or export with a newer opset.",
         "(float[N,4,8,8] x) => (float[] a, float[] b) "
         "{ a = ConvTranspose<group = 2>(x, v) b = ConvTranspose<group = 2>(x, w) }",
         (("v", (4, 2, 3, 3)), ("w", (4, 2, 3, 3))),

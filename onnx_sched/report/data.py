@@ -33,6 +33,7 @@ class GroupRow:
         body: The body of an If, Loop or Scan in which it is; empty for the main graph.
         region: The number of its region.
         firsts: One node of each lane, for people.
+        summed: Whether the lanes of its results are added up by a matrix product.
     """
 
     op_type: str
@@ -44,11 +45,12 @@ class GroupRow:
     body: str = ""
     region: int = 1
     firsts: tuple[str, ...] = ()
+    summed: bool = False
 
     @property
     def manner(self) -> str:
         """The form in words."""
-        return manner(self.op_type, self.form)
+        return manner(self.op_type, self.form, self.summed)
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -66,6 +68,7 @@ class GroupRow:
             "members": list(self.members),
             "body": self.body,
             "region": self.region,
+            "summed": self.summed,
         }
 
 

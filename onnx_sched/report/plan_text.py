@@ -63,7 +63,7 @@ def alike(report: Report) -> list[Block]:
         groups.setdefault(group.region, []).append(group)
     found: dict[Hashable, list[RegionRow]] = {}
     for region in report.regions:
-        looks = tuple((g.op_type, g.size, g.form) for g in groups[region.number])
+        looks = tuple((g.op_type, g.size, g.manner) for g in groups[region.number])
         key = (looks, bool(region.body), region.before, region.after, region.glue)
         found.setdefault(key, []).append(region)
     return [Block(tuple(rows), tuple(groups[rows[0].number])) for rows in found.values()]

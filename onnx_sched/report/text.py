@@ -215,8 +215,8 @@ def batched(groups: tuple[GroupRow, ...]) -> Table:
 
 def folded(groups: Sequence[GroupRow]) -> list[tuple[int, GroupRow]]:
     """Groups that look alike once, with their number."""
-    counts = Counter((g.op_type, g.size, g.form) for g in groups)
-    first = {(g.op_type, g.size, g.form): g for g in reversed(groups)}
+    counts = Counter((g.op_type, g.size, g.manner) for g in groups)
+    first = {(g.op_type, g.size, g.manner): g for g in reversed(groups)}
     return [(count, first[key]) for key, count in counts.items()]
 
 
