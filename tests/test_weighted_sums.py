@@ -227,6 +227,28 @@ def test_a_plan_replays_weighted_sums(join: str, tmp_path: Path) -> None:
     assert third.proto.SerializeToString() == second.proto.SerializeToString()
 
 
+ACROSS = {
+    "weighed": "m = Mul(j, q) y = ReduceSum<keepdims=0>(m, two)",
+    "averaged": "y = ReduceMean<axes=[2]>(j)",
+    "added": "y = ReduceSum<keepdims=0>(j, zero)",
+}
+
+
+@pytest.mark.parametrize("across", ACROSS)
+def test_sums_across_another_axis_are_no_sums_over_lanes(across: str) -> None:
+    """Lanes side by side on one axis, of one entry each on all, and a sum over another."""
+    weights: dict[str, ArrayLike] = {"one": ints(1), "two": ints(2), "zero": ints(0)}
+    lines = []
+    for k in range(EXPERTS):
+        weights |= {f"a{k}": numbers(6, 6, seed=k), f"b{k}": numbers(6, 16, seed=k)}
+        body = "h@ = MatMul(x, a@) r@ = Relu(h@) e@ = MatMul(r@, b@) u@ = Unsqueeze(e@, one)"
+        lines.append(body.replace("@", str(k)))
+    lines.append(f"j = Concat<axis=1>(u0, u1, u2, u3) {ACROSS[across]}")
+    text = f"(float[1,6] x, float[1,1,16] q) => (float[] y) {{ {' '.join(lines)} }}"
+    new = optimised(with_ranks(name_nodes(net(text, weights, opset=17))))
+    assert "y" in {o for n in new.graph.node for o in n.output}
+
+
 def test_a_plan_cannot_ask_for_sums_that_are_not_there(tmp_path: Path) -> None:
     """Groups whose lanes nobody adds up."""
     model, path = gated("added up"), tmp_path / "plan.json"
