@@ -30,10 +30,10 @@ def look(case: Case, counts: Counter[str]) -> list[str]:
     found = beyond_the_plan(case.model, result) if result.changed else []
     if not result.changed:
         found += differences(case.model, result.proto)
-    if backend_cases.in_reach(case.model):
+    if backend_cases.in_reach(case.model) and not result.changed:
         counts["carried beside a batch"] += 1
         found += lost_beside_a_batch(case.model)
-    else:
+    elif not result.changed:
         counts["operator set out of reach"] += 1
     ran = same_outputs(case)
     counts[f"outputs: {ran}"] += 1

@@ -1,17 +1,19 @@
-"""Keep ONNX Runtime from taking a Transpose into a product where that goes wrong.
+"""Keep ONNX Runtime from fusions that go wrong: most take a Transpose into a product.
 
 It pushes a Transpose down to the product that reads it, through whatever lies between, and takes it into
 the product.  Where the batch is empty, the fused MatMul divides by zero if that Transpose moves a batch
 axis, and refuses a matrix as right operand.  With half floats and a matrix a moved batch axis kills it in
 any case.  It computes something else where the right operand is a vector.  A Gemm takes the Transpose from
 others that add what it makes.  A norm that is spelled out, its mean taken elsewhere, becomes one node with
-the default epsilon where its own is no single float32 number.  Behind a Cast it may kill the fusion itself, and comes there through a
-Reshape, too.
+the default epsilon where its own is no single float32 number.  Behind a Cast it may kill the fusion itself,
+and comes there through a Reshape, too.  Ops between what dequantises and what quantises it runs on integers,
+with one scale for all lanes.
 
     Transpose -> ... -> MatMul            ==>   Transpose -> Reshape(0, 0, ...) -> ... -> MatMul
     Transpose -> ... -> MatMul by vector  ==>   Transpose -> Unsqueeze -> Squeeze -> ... -> MatMul
     Transpose -> ... -> Gemm, Add         ==>   Transpose -> Unsqueeze -> Squeeze -> ... -> Gemm, Add
     Add(epsilon) -> Sqrt                  ==>   Add(epsilon) -> Unsqueeze -> Squeeze -> Sqrt
+    Sigmoid -> QuantizeLinear             ==>   Sigmoid -> Unsqueeze -> Squeeze -> QuantizeLinear
 
 These change nothing and cost no copy, but the Transpose stays above them.  ONNX Runtime drops the Reshape
 where all sizes are known, so that it serves for empty batches only, which have none.
@@ -24,6 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from onnx import NodeProto, TensorProto
 
 from onnx_sched.passes.emit import Emitter
+from onnx_sched.passes.quantized_fusions import QuantizedFusions
 
 BARRIERS = frozenset(
     "Conv Einsum Gemm MatMul MatMulInteger MatMulNBits QLinearMatMul Reshape".split()
@@ -139,7 +142,9 @@ def guards(
             made[id(node)] = _fenced(node, moved, emit)
         elif id(node) in new and node.op_type == "Sqrt" and node.input[0] in misread:
             made[id(node)] = _fenced(node, misread, emit)
-    return made
+    quantised = QuantizedFusions(nodes, new, lambda name: types(name)[0])
+    made |= {k: _kept(node, emit, False) for k, node in quantised.before.items()}
+    return made | {k: _fenced(q, {q.input[0]}, emit) for k, q in quantised.behind.items()}
 
 
 def misread_epsilons(nodes: Sequence[NodeProto], types: Types) -> set[str]:
@@ -170,17 +175,17 @@ def reached(nodes: Sequence[NodeProto], names: Iterable[str]) -> set[str]:
     return found
 
 
-def _kept(transpose: NodeProto, emit: Emitter, empty: bool) -> list[NodeProto]:
-    """A Transpose, and what keeps it there whatever the sizes; by both means where it may be empty, too.
+def _kept(node: NodeProto, emit: Emitter, empty: bool) -> list[NodeProto]:
+    """A node, and what keeps it there whatever the sizes; by both means where a Transpose may be empty.
 
     An axis that comes and goes is no barrier where the Transpose meets another one behind it.
     """
-    hint = f"{transpose.name}_apart"
-    before = _kept_by_reshape(transpose, emit) if empty else [_under_another_name(transpose, emit)]
+    hint = f"{node.name}_apart"
+    before = _kept_by_reshape(node, emit) if empty else [_under_another_name(node, emit)]
     if empty:
-        before[-1].output[0] = emit.name(f"{transpose.output[0]}_same_out")
-    views = _apart(before[-1].output[0], emit, hint, transpose.output[0])
-    return [*before, *_signed(views, transpose)]
+        before[-1].output[0] = emit.name(f"{node.output[0]}_same_out")
+    views = _apart(before[-1].output[0], emit, hint, node.output[0])
+    return [*before, *_signed(views, node)]
 
 
 def _kept_by_reshape(transpose: NodeProto, emit: Emitter) -> list[NodeProto]:
@@ -192,30 +197,32 @@ def _kept_by_reshape(transpose: NodeProto, emit: Emitter) -> list[NodeProto]:
     return [moved, *_signed([emit.nodes.pop()], transpose)]
 
 
-def _fenced(product: NodeProto, moved: set[str], emit: Emitter) -> list[NodeProto]:
-    """A product, and before it what keeps Transposes away."""
+def _fenced(node: NodeProto, values: set[str], emit: Emitter) -> list[NodeProto]:
+    """A node, and before it what keeps some of the values that it reads at a distance."""
     fenced, before = NodeProto(), []
-    fenced.CopyFrom(product)
-    for k, name in enumerate(product.input):
-        if name in moved:
-            hint = f"{product.name}_apart"
+    fenced.CopyFrom(node)
+    for k, name in enumerate(node.input):
+        if name in values:
+            hint = f"{node.name}_apart"
             fenced.input[k] = emit.name(f"{hint}_in")
             before += _apart(name, emit, hint, fenced.input[k])
-    return [*_signed(before, product), fenced]
+    return [*_signed(before, node), fenced]
 
 
-def _under_another_name(transpose: NodeProto, emit: Emitter) -> NodeProto:
-    """A Transpose that leaves its name to what comes behind it."""
+def _under_another_name(node: NodeProto, emit: Emitter) -> NodeProto:
+    """A node that leaves the name of its result to what comes behind it."""
     moved = NodeProto()
-    moved.CopyFrom(transpose)
-    moved.output[0] = emit.name(f"{transpose.output[0]}_moved")
+    moved.CopyFrom(node)
+    moved.output[0] = emit.name(f"{node.output[0]}_moved")
     return moved
 
 
 def _apart(name: str, emit: Emitter, hint: str, out: str) -> list[NodeProto]:
     """An axis comes and goes."""
     begin = len(emit.nodes)
-    emit.with_axes("Squeeze", emit.with_axes("Unsqueeze", name, (0,), hint, 13), (0,), hint, 13, [out])
+    emit.with_axes(
+        "Squeeze", emit.with_axes("Unsqueeze", name, (0,), hint, 13), (0,), hint, 13, [out]
+    )
     views = emit.nodes[begin:]
     del emit.nodes[begin:]
     return views

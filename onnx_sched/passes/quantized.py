@@ -1,6 +1,7 @@
 """Quantisation: what one scale and one zero point cover stays covered by them.
 
     QuantizeLinear(x_i, s)             ==>  QuantizeLinear(Stack(x), s)
+    the same around a Conv by floats   ==>  QuantizeLinear(Stack(x), [s, s, ...], axis of the lanes)
     QuantizeLinear(x_i, s_i)           ==>  QuantizeLinear(Stack(x), [s_0, s_1, ...], axis of the lanes)
     QuantizeLinear(x_i, s_i[C], axis)  ==>  QuantizeLinear(Concat(x, axis), Concat(s), axis)
     blocks of their own scales         ==>  the same, scales stacked as the numbers are
@@ -16,6 +17,7 @@ from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.constants import Const, concat
 from onnx_sched.passes.axes import place, signed, wrap
 from onnx_sched.passes.operands import apart, apiece, choose, has, own_consts
+from onnx_sched.passes.quantized_fusions import at_rounded_weights
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
 from onnx_sched.stacking import LANE, Layout, lead, packed
@@ -59,6 +61,8 @@ def quantise(batch: Batch) -> None:
 def _tensors(batch: Batch, equal: bool) -> None:
     """One scale a lane: the lanes are the axis that scales go along."""
     rank = len(batch.shape(0))
+    if batch.emit.opset >= 13 and at_rounded_weights(batch.unit, batch.circuit):
+        equal = False  # ONNX Runtime would round the weights of all lanes by one scale
     if equal:
         layout = choose(batch, [0], lambda la: True, lead(rank))
         parameters = [batch.emit.const(batch.consts(k)[0], _hint(batch, k)) for k in _given(batch)]
