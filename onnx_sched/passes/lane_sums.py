@@ -143,7 +143,8 @@ class LaneSums:
             names.append(self.emit.const(total(biases).scale(part), f"{hint}_bias"))
         outputs = 1 if out is None else [out]
         if first.kind == "Conv":
-            written: dict[str, Any] = {**attributes(self.circuit.graph.nodes[first.nodes[-1]])}
+            node = self.circuit.values.op(self.circuit.graph.nodes[first.nodes[-1]])
+            written: dict[str, Any] = {**attributes(node)}
             return self.emit.node("Conv", names, hint, outputs, **written)[0]
         if len(names) == 3 and len(shape) == 2 and self.emit.opset >= 7:
             return self.emit.node("Gemm", names, hint, outputs)[0]
