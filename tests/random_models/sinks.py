@@ -137,8 +137,8 @@ def sink_mixture(b: Build, lanes: list[Value]) -> Value:
     gate = b.fed(shape, whole.dtype)
     if b.flip(0.3):
         gate = b.same("Softmax", gate, axis=b.axis(whole.rank - 1, whole.rank))
-    y = b.same("Mul", *([gate, whole] if b.flip() else [whole, gate]))
-    y = Value(y.name, whole.dtype, whole.shape)
+    operands = [gate, whole] if b.flip() else [whole, gate]
+    y = b.op("Mul", operands, whole.dtype, whole.shape)
     return b.reduce("ReduceSum", y, [axis], b.flip(0.3))
 
 
