@@ -6,8 +6,8 @@ and the `Add` of its bias).  Constants, names for the same value and dead nodes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from onnx import NodeProto
@@ -25,6 +25,14 @@ LINEAR = "Linear"
 """Kind of a unit that computes x @ W + b with constant W [K, N] and b [N] or None, however spelled."""
 
 
+SEVERAL = "Linears"
+"""Kind of a unit that computes several of them, of one x, by columns of W and entries of b in turn."""
+
+
+MAPS = frozenset({LINEAR, SEVERAL})
+"""Kinds of units that multiply by a constant matrix."""
+
+
 EMBEDDING = "Embedding"
 """Kind of a unit that looks up rows of a constant table [V, D]: Gather(table, indices, axis=0)."""
 
@@ -39,13 +47,14 @@ class Unit:
 
     Attributes:
         number: Its place in a topological order of the circuit.
-        kind: The ONNX op type, or `LINEAR`, `EMBEDDING`, `WEIGHTED`.
+        kind: The ONNX op type, or `LINEAR`, `SEVERAL`, `EMBEDDING`, `WEIGHTED`.
         domain: The op's domain, "" for the default one.
         nodes: The nodes that it stands for; the last one makes the outputs.
         operands: What it reads.
         outputs: What it makes; "" for an output that the model leaves out.
         attributes: Name and value, defaults filled in, sorted by name.
-        parts: The units that it is made of, if it may run as those, too.
+        parts: The units that it is made of, if it may run as those, too; or, of a composed one, those that it
+            does without.
     """
 
     number: int
@@ -88,6 +97,7 @@ class Circuit:
         preds: By unit: the units that must run before it, ascending.
         nonempty: A promise that no size known only at run time is 0.
         unsummed: Which nodes must not become part of a sum over lanes.
+        composed: By unit: linear maps of what is further back that make the same values.
     """
 
     graph: Graph
@@ -96,6 +106,7 @@ class Circuit:
     preds: tuple[tuple[int, ...], ...]
     nonempty: bool = False
     unsummed: Keep = keep_nothing
+    composed: Mapping[int, Unit] = field(default_factory=dict)
 
     @cached_property
     def maker(self) -> dict[str, Unit]:

@@ -83,15 +83,38 @@ class Group:
         return tuple(found)
 
 
+COMPOSED = frozenset({"apart", "conv_t", "grouped_conv", "grouped_conv_1d"})
+"""Forms of a group that runs, with what is before it, as a linear map; its own form is the other choice."""
+
+ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Neg"})
+VIEWS = frozenset({"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose"})
+MIXING = frozenset({"Gather", "GatherND", "Resize"})
+AFFINE = ARITHMETIC | VIEWS | MIXING
+"""Kinds of groups that may be part of such a map."""
+
+
 def manner(kind: str, form: str, summed: bool = False) -> str:
     """A form in words: a norm is no convolution, it works on what convolutions left.
 
+    Args:
+        kind: Of the group, or the op type of its first node.
+        form: Of the group.
+        summed: Whether its lanes are added up by a product.
+
     >>> manner("MatMul", "conv_t"), manner("LayerNormalization", "conv_t")
     ('conv_t', "in conv_t's layout")
+    >>> manner("Resize", "conv_t"), manner("Split", "conv_t")
+    ('conv_t, a linear map with what is before', 'conv_t, products of their own')
     >>> manner("Mul", "stacked", summed=True)
     'stacked, lanes summed by a product'
     """
-    words = f"in {form}'s layout" if kind.endswith("Normalization") and form == "conv_t" else form
+    words = form
+    if kind.endswith("Normalization") and form == "conv_t":
+        words = f"in {form}'s layout"
+    elif kind in AFFINE and form in COMPOSED:
+        words = f"{form}, a linear map with what is before"
+    elif kind == "Split" and form in COMPOSED:
+        words = f"{form}, products of their own"
     return f"{words}, lanes summed by a product" if summed else words
 
 

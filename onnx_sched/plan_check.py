@@ -79,7 +79,7 @@ def _wrong(circuit: Circuit, group: Group, skip: Callable[[Unit], bool]) -> str 
     what = _unlike(circuit, group, signs)
     if what is not None:
         return what
-    known = set(forms(replace(group, form=form_of(group.units)))) - {SEPARATE, "parts"}
+    known = set(forms(replace(group, form=form_of(group.units)), circuit)) - {SEPARATE, "parts"}
     if group.form not in known:
         return f"has form {short(group.form)!r}, but can only have {', '.join(sorted(known))}"
     return None

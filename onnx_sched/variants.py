@@ -18,6 +18,7 @@ from onnx_sched.constants import Const
 from onnx_sched.cost import Device
 from onnx_sched.extract import excerpts, fingerprint
 from onnx_sched.find import is_heavy
+from onnx_sched.passes import compose
 from onnx_sched.passes.fold import NORMS
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.payoff import Costs, region_costs, replaced
@@ -86,9 +87,11 @@ RACED_ONLY = frozenset({*AS_CONVOLUTION, "instance_norm", WEIGHTED_SUM})
 """What wins on some devices only: not taken by the profile of one where nobody measured it."""
 
 
-def forms(group: Group, convolves: bool = True) -> tuple[str, ...]:
+def forms(group: Group, circuit: Circuit, convolves: bool = True) -> tuple[str, ...]:
     """The forms that a group can take, the plainest first; by convolutions only if asked."""
     found = _forms(group)
+    if compose.composed(circuit, group):
+        found += compose.FORMS
     if any(
         isinstance(o, Const) and o.elem_type == TensorProto.DOUBLE
         for u in group.units
@@ -121,7 +124,8 @@ def kind_key(group: Group, circuit: Circuit) -> Hashable:
     shape = weight.shape if isinstance(weight, Const) else None
     shared = len({u.operands[0] for u in group.units}) == 1
     readers = tuple(sorted(u.kind for u, _ in circuit.users.get(group.units[0].outputs[0], ())))
-    return (group.kind, group.size, group.form, shape, shared, group.segments, readers)
+    found = bool(compose.composed(circuit, group))
+    return (group.kind, group.size, group.form, shape, shared, group.segments, readers, found)
 
 
 def _sum_key(group: Group, circuit: Circuit) -> Hashable:
@@ -138,7 +142,7 @@ def choices(
     for n, group in enumerate(groups):
         if n in sums:
             found[_sum_key(group, circuit)] = ("stacked", WEIGHTED_SUM)
-        found[kind_key(group, circuit)] = forms(group, convolves)
+        found[kind_key(group, circuit)] = forms(group, circuit, convolves)
     return {key: options for key, options in found.items() if len(options) > 1}
 
 

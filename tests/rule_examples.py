@@ -267,7 +267,8 @@ def carried_out(
     chosen_by_kind = kinds if isinstance(kinds, Mapping) else dict.fromkeys(kinds, form)
     wanted = dict(chosen_by_kind) | ({"LayerNormalization": norm} if norm else {})
     chosen = tuple(
-        replace(g, form=wanted[g.kind]) if wanted.get(g.kind) in forms(g) else g for g in groups
+        replace(g, form=wanted[g.kind]) if wanted.get(g.kind) in forms(g, analysis.circuit) else g
+        for g in groups
     )
     refusals: list[Refusal] = []
     rewritten, left = made(analysis, chosen, refusals)

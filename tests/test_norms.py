@@ -12,7 +12,7 @@ from onnx import ModelProto
 
 from onnx_sched.circuit import LINEAR
 from onnx_sched.variants import forms
-from tests.nets import numbers
+from tests.nets import analysed, numbers
 from tests.rule_examples import Outcome, carried_out, compare
 from tests.test_fold import build
 
@@ -141,7 +141,8 @@ def retyped(model: ModelProto, dtype: DTypeLike) -> ModelProto:
 
 def found_forms(model: ModelProto) -> dict[str, tuple[str, ...]]:
     """The forms that groups can have, by kind."""
-    return {g.kind: forms(g) for g in carried_out(model).groups}
+    circuit = analysed(model).circuit
+    return {g.kind: forms(g, circuit) for g in carried_out(model).groups}
 
 
 def test_a_norm_over_two_axes_is_not_made_by_channels() -> None:

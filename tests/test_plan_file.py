@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_a_form_that_a_race_chose_is_carried_out_again(
     def chosen(*args: Any) -> Draft:
         draft = modelled_plan(*args)
         groups = tuple(
-            Group(g.units, form if form in forms(g) else g.form, g.level, g.region, g.segments)
+            replace(g, form=form) if form in forms(g, args[0].circuit) else g
             for g in draft.plan.groups
         )
         return Draft(Plan(groups, refusals=draft.plan.refusals), _made(args[0], groups))

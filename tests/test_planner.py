@@ -223,15 +223,15 @@ def test_forms_are_chosen_by_kind(name: str) -> None:
     _, groups = best_groups(circuit, anything)
     assert formed(groups, {}, circuit) == groups
     for group in groups:
-        assert forms(group)[0] == group.form
-        chosen = {kind_key(group, circuit): forms(group)[-1]}
+        assert forms(group, circuit)[0] == group.form
+        chosen = {kind_key(group, circuit): forms(group, circuit)[-1]}
         found = formed(groups, chosen, circuit)
         alike = [g for g in groups if kind_key(g, circuit) == kind_key(group, circuit)]
-        if forms(group)[-1] == SEPARATE:
+        if forms(group, circuit)[-1] == SEPARATE:
             assert [g.units for g in found] == [g.units for g in groups if g not in alike]
         else:
             assert {g.form for g in found if any(g.units == a.units for a in alike)} == {
-                forms(group)[-1]
+                forms(group, circuit)[-1]
             }
 
 

@@ -30,7 +30,8 @@ FORMS = ("", "stacked", "conv_t", "grouped_conv", "apart")
 def rewritten(analysis: Analysis, form: str = "") -> tuple[Rewritten, tuple[Group, ...]]:
     """All that is legal, in a form where a group has it."""
     _, groups = best_groups(analysis.circuit, lambda unit: False)
-    groups = tuple(replace(g, form=form) if form in forms(g) else g for g in groups)
+    circuit = analysis.circuit
+    groups = tuple(replace(g, form=form) if form in forms(g, circuit) else g for g in groups)
     refusals: list[Refusal] = []
     new, left = made(analysis, groups, refusals)
     if new is None:

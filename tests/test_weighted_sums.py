@@ -163,7 +163,7 @@ def optimised(model: ModelProto, keeps: Callable[[NodeProto], bool] = keep_nothi
     _, found = best_groups(circuit, lambda unit: False)
     sums = addable(circuit, found)
     groups = [replace(g, summed=n in sums) for n, g in enumerate(found)]
-    groups = [replace(g, form=FORM) if FORM in forms(g) else g for g in groups]
+    groups = [replace(g, form=FORM) if FORM in forms(g, circuit) else g for g in groups]
     rewritten, left = made(analysis, tuple(groups), [])
     assert rewritten is not None
     assert len(left) == len(groups)

@@ -8,31 +8,45 @@ nothing but linear maps of groups reads its result.  Rounding changes; the value
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from onnx_sched.circuit import LINEAR, Circuit, Unit
+from onnx_sched.circuit import LINEAR, MAPS, Circuit, Unit
 from onnx_sched.constants import Array, Const
 from onnx_sched.plan import Group
 
 CENTRED = "onnx_sched.centred"
 """Mark on a norm whose input has mean zero already: the linear map before it sees to that."""
 
+Users = Mapping[str, Sequence[tuple[Unit, int]]]
+
 NORMS = frozenset({"LayerNormalization", "RMSNormalization"})
 
 
 def fold_norms(circuit: Circuit, groups: Sequence[Group]) -> tuple[Group, ...]:
     """The groups with every norm that can be folded left bare."""
-    in_group = {u.number for g in groups for u in g.units}
+    in_group = {u.number: u for g in groups for u in g.units}
+    users = _users(circuit, in_group)
     changed: dict[int, Unit] = {}
     for group in groups:
         differs = group.kind in NORMS and len({_key(u, 1) for u in group.units}) > 1
-        if differs and all(_foldable(circuit, unit, in_group) for unit in group.units):
+        if differs and all(_foldable(circuit, unit, in_group, users) for unit in group.units):
             for unit in group.units:
-                _fold(circuit, unit, changed)
+                _fold(unit, [u for u, _ in users[unit.outputs[0]]], changed)
     return tuple(replace(g, units=tuple(changed.get(u.number, u) for u in g.units)) for g in groups)
+
+
+def _users(circuit: Circuit, in_group: Mapping[int, Unit]) -> Users:
+    """Who reads what: groups as they run, which may be as maps of what is further back."""
+    found: dict[str, list[tuple[Unit, int]]] = {}
+    for unit in circuit.units:
+        unit = in_group.get(unit.number, unit)
+        for k, operand in enumerate(unit.operands):
+            if isinstance(operand, str):
+                found.setdefault(operand, []).append((unit, k))
+    return found
 
 
 def fold_centres(circuit: Circuit, groups: Sequence[Group]) -> tuple[Group, ...]:
@@ -67,15 +81,17 @@ def _sole_maker(circuit: Circuit, norm: Unit, home: Mapping[int, Group]) -> Unit
     name = norm.operands[0]
     shape = circuit.shape(name)
     maker = circuit.maker.get(name) if isinstance(name, str) else None
-    if maker is None or shape is None or maker.kind != LINEAR or maker.number not in home:
+    if maker is None or shape is None or maker.number not in home:
+        return None
+    maker = next(u for u in home[maker.number].units if u.number == maker.number)
+    if maker.kind != LINEAR:
         return None
     if norm.integer("axis", -1) % len(shape) != len(shape) - 1 or not isinstance(name, str):
         return None
     # The norm may read it by way of a Concat and a Split, which others may read, too.
     alone = set(circuit.graph.readers.get(name, ())) <= set(norm.nodes)
     alone = alone and name not in circuit.graph.output_set
-    current = next(u for u in home[maker.number].units if u.number == maker.number)
-    return current if alone else None
+    return maker if alone else None
 
 
 def _key(unit: Unit, k: int) -> object:
@@ -83,24 +99,24 @@ def _key(unit: Unit, k: int) -> object:
     return operand.key if isinstance(operand, Const) else operand
 
 
-def _foldable(circuit: Circuit, unit: Unit, in_group: set[int]) -> bool:
+def _foldable(circuit: Circuit, unit: Unit, in_group: Collection[int], all_users: Users) -> bool:
     """Whether only linear maps of groups read a norm's result, as the rows that they multiply."""
     name, shape = unit.outputs[0], circuit.shape(unit.operands[0])
     if shape is None or unit.integer("axis", -1) % len(shape) != len(shape) - 1:
         return False
     if name in circuit.graph.output_set or not isinstance(unit.operands[1], Const):
         return False
-    users = circuit.users.get(name, ())
+    users = all_users.get(name, ())
     nodes = {k for u, _ in users for k in u.nodes}
     others = [k for k in circuit.graph.readers.get(name, ()) if k not in nodes]
     return (
         bool(users)
         and not others
-        and all(u.kind == LINEAR and k == 0 and u.number in in_group for u, k in users)
+        and all(u.kind in MAPS and k == 0 and u.number in in_group for u, k in users)
     )
 
 
-def _fold(circuit: Circuit, norm: Unit, changed: dict[int, Unit]) -> None:
+def _fold(norm: Unit, users: Sequence[Unit], changed: dict[int, Unit]) -> None:
     """Move a norm's scale and shift into the linear maps behind it."""
     scale = norm.operands[1]
     shift = norm.operands[2] if len(norm.operands) > 2 else None
@@ -108,7 +124,7 @@ def _fold(circuit: Circuit, norm: Unit, changed: dict[int, Unit]) -> None:
     ones = ones_like(scale)
     rest = () if len(norm.operands) < 3 else (None,)
     changed[norm.number] = replace(norm, operands=(norm.operands[0], ones, *rest))
-    for user, _ in circuit.users[norm.outputs[0]]:
+    for user in users:
         unit = changed.get(user.number, user)
         weight, bias = unit.operands[1], unit.operands[2]
         assert isinstance(weight, Const)

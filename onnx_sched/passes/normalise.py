@@ -21,7 +21,7 @@ from onnx_sched.circuit import EMBEDDING, LINEAR, Circuit, Operand, Unit
 from onnx_sched.constants import Array, Const, from_array
 from onnx_sched.graph import Graph
 from onnx_sched.nodes import attributes, domain_of
-from onnx_sched.passes import weighted_sums
+from onnx_sched.passes import compose, weighted_sums
 from onnx_sched.resizing import SCALES, factors
 from onnx_sched.slicing import cuts
 from onnx_sched.values import Values
@@ -46,7 +46,8 @@ def normalise(graph: Graph, values: Values) -> Circuit:
             unit = grown
         drafts[unit.nodes[-1]] = unit
     units = tuple(replace(unit, number=n) for n, (_, unit) in enumerate(sorted(drafts.items())))
-    return Circuit(graph, values, units, _preds(graph, values, units))
+    circuit = Circuit(graph, values, units, _preds(graph, values, units))
+    return replace(circuit, composed=compose.find(circuit))
 
 
 def _is_no_unit(graph: Graph, values: Values, k: int) -> bool:

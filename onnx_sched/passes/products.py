@@ -10,13 +10,15 @@ Operands of lower rank are raised first, so that lanes meet lanes and batch axes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from onnx import TensorProto
 
-from onnx_sched.circuit import LINEAR, Circuit, Unit
+from onnx_sched.circuit import LINEAR, SEVERAL, Circuit, Unit
 from onnx_sched.constants import Const, concat
 from onnx_sched.dims import Shape
+from onnx_sched.passes.compose import pieces
 from onnx_sched.passes.homes import Bundle
 from onnx_sched.passes.rule import Batch, Rule, Table, laid_const
 from onnx_sched.plan import Refused
@@ -228,7 +230,14 @@ FORMS: dict[str, Callable[[Batch], None]] = {
 }
 """How linear maps can be run, by the name of the form."""
 
+def several(batch: Batch) -> None:
+    """Each of several linear maps as a batched node of its own."""
+    for units in zip(*(pieces(u) for u in batch.units), strict=True):
+        linear(replace(batch, group=replace(batch.group, units=units)))
+
+
 RULES: Table = {
+    SEVERAL: Rule(several, check_matmul, optional=(2,), heavy=True),
     LINEAR: Rule(linear, check_matmul, optional=(2,), heavy=True),
     "MatMul": Rule(matmul, check_matmul, heavy=True),
 }

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 from onnx import NodeProto
 
-from onnx_sched.circuit import Circuit, node_label
+from onnx_sched.circuit import MAPS, Circuit, Unit, node_label
 from onnx_sched.constants import Const
 from onnx_sched.passes.axes import wrap
 from onnx_sched.passes.boundaries import Store
+from onnx_sched.passes.compose import behind, compose
 from onnx_sched.passes.emit import Emitter
 from onnx_sched.passes.fold import fold_centres, fold_norms
 from onnx_sched.passes.fusion_guards import guards
@@ -88,7 +89,9 @@ class _Rewrite:
     ) -> None:
         self._circuit = circuit
         self._graph = circuit.graph
-        groups = fold_centres(circuit, fold_norms(circuit, plan.groups))
+        groups = compose(circuit, plan.groups)
+        spare = behind(groups)
+        groups = fold_centres(circuit, fold_norms(circuit, groups))
         folded = dict(zip(map(id, plan.groups), groups, strict=True))
         sums = tuple(
             r if r.linear is None else replace(r, linear=folded[id(r.linear)])
@@ -109,13 +112,13 @@ class _Rewrite:
             self._homes.add_view(View(bundle, layout, source))
         self._gone = {k for g in plan.groups for u in g.units for k in u.nodes}
         self._gone |= {k for r in plan.reductions for u in r.units for k in u.nodes}
-        self._work = Worklist(circuit, self._plan, self._homes, self._gone)
+        self._work = Worklist(circuit, self._plan, self._homes, self._gone, spare)
 
     def run(self) -> Rewritten:
         """Make what is needed, in order."""
         asked = {
             lanes
-            for group in self._plan.groups
+            for group in (item.group for item in self._work.items if item.group is not None)
             for k in read_by(group)
             if (lanes := group.lanes(k)) is not None
         }
@@ -175,9 +178,15 @@ class _Rewrite:
         elif item.closing is not None and item.node is not None:
             replaced = [item.node]
         elif served is not None:
-            replaced = [k for u in served.units for k in u.nodes]
+            replaced = [k for u in served.units for p in self._stands_for(u) for k in p.nodes]
         members = [node_label(self._graph, k) for k in replaced]
         node.metadata_props.add(key=MEMBERS, value=json.dumps(members, ensure_ascii=False))
+
+    def _stands_for(self, unit: Unit) -> list[Unit]:
+        """A unit, and of what was put together in it those that nothing makes any more."""
+        if unit.kind not in MAPS:
+            return [unit]
+        return [p for p in unit.parts if self._work.made.isdisjoint(p.outputs)] + [unit]
 
     def _blame(self, item: Item) -> Group | None:
         """The group whose lanes an item brings out."""

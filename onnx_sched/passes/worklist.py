@@ -44,16 +44,27 @@ class Worklist:
     Attributes:
         items: In the file's order.
         wanted: Values of lanes that somebody reads by themselves.
+        made: Values of the original that some item makes.
     """
 
-    def __init__(self, circuit: Circuit, plan: Plan, homes: Homes, gone: Collection[int]) -> None:
+    def __init__(
+        self,
+        circuit: Circuit,
+        plan: Plan,
+        homes: Homes,
+        gone: Collection[int],
+        spare: Collection[int] = (),
+    ) -> None:
         self._circuit = circuit
         self._graph = circuit.graph
         self._plan = plan
         self._homes = homes
         self._gone = gone
+        self._spare = spare
+        self._asked: set[str] = set()
         self.items: list[Item] = []
         self.wanted: set[str] = set()
+        self.made: set[str] = set()
         self._item_of: dict[str, int] = {}
         self._collect()
 
@@ -68,6 +79,8 @@ class Worklist:
             node = self._graph.nodes[k]
             if k in ends:
                 group = ends[k]
+                if self._idle(group, needed):
+                    continue
                 item = Item(first_of[id(group)], group=group)
                 self._need_group(group, needed)
                 done.append(item)
@@ -96,6 +109,7 @@ class Worklist:
         for n, item in enumerate(self.items):
             for name in self.outputs(item):
                 self._item_of[name] = n
+        self.made = set(self._item_of)
 
     def _backwards(self, ends: dict[int, Group], sums: dict[int, Reduction]) -> list[int]:
         """Nodes such that every reader comes before what it reads, groups taken as one."""
@@ -133,6 +147,12 @@ class Worklist:
         assert item.node is not None
         return [o for o in self._graph.nodes[item.node].output if o]
 
+    def _idle(self, group: Group, needed: Collection[str]) -> bool:
+        """Whether a group is made for others only that do without it."""
+        made = {o for u in group.units for o in u.outputs}
+        spare = all(u.number in self._spare for u in group.units)
+        return spare and made.isdisjoint(needed) and made.isdisjoint(self._asked)
+
     def _need_group(self, group: Group, needed: set[str]) -> None:
         for k in read_by(group):
             operand, lanes = group.units[0].operands[k], group.lanes(k)
@@ -143,6 +163,7 @@ class Worklist:
                 needed.add(operand)
 
     def _need_piece(self, piece: Piece, needed: set[str]) -> None:
+        self._asked.update(piece.lanes)
         if piece.home is None:
             needed.update(piece.lanes)
         elif piece.home in self._homes.views:

@@ -53,6 +53,26 @@ def draw_layer_norm(b: Build, v: Value, n: int) -> Step:
     return step
 
 
+def draw_resampled(b: Build, v: Value, n: int) -> Step:
+    """Features put in other places and mixed before a norm: one map of what comes before."""
+    size = v.size(-1)
+    need(size > 1)
+    width = b.pick([size, size + 1, 2 * size])
+    order = np.concatenate([np.arange(size), b.rng.integers(0, size, width - size)])
+    first, second = b.rng.permutation(order), b.rng.integers(0, size, width)
+    params, norm = Params(b, n), draw_layer_norm(b, Value("", v.dtype, v.sized(-1, width)), n)
+    op, scaled = b.pick(["Sub", "Add"]), b.flip()
+
+    def step(x: Value, lane: int) -> Value:
+        need(x.size(-1) == size)
+        one, other = (b.gather(x, x.rank - 1, where) for where in (first, second))
+        y = b.same("Add", one, b.same("Mul", b.same(op, other, one), b.scalar(0.25)))
+        y = b.same("Mul", y, params.draw("s", lane, (width,))) if scaled else y
+        return norm(y, lane)
+
+    return step
+
+
 def draw_spelled_norm(b: Build, v: Value, n: int) -> Step:
     """LayerNormalization spelled out in plain ops."""
     need(v.size(-1) > 1)

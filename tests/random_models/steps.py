@@ -128,6 +128,7 @@ STEPS = (
     Row(6, products.draw_pool, "fh", 3, 4, full=True),
     Row(5, axes.draw_batch_norm, "fdh", 2),
     Row(6, axes.draw_layer_norm, "fd", 1, since=17, alike=True),
+    Row(3, axes.draw_resampled, "f", 2, since=17, alike=True),
     Row(3, axes.draw_spelled_norm, "fdh", 2),
     Row(1, axes.draw_instance_norm, "f", 3, 4),
     Row(5, axes.draw_softmax, "fdh", 1, alike=True, full=True),
