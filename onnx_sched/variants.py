@@ -149,20 +149,30 @@ def choices(
 def formed(
     groups: Sequence[Group], chosen: Mapping[Hashable, str], circuit: Circuit
 ) -> tuple[Group, ...]:
-    """The groups in the forms chosen for their kinds; separate ones are left out."""
+    """The groups in the forms chosen for their kinds; separate ones are left out.
+
+    What is part of a linear map that ends with another group stays with it: it is not made by itself.
+    """
     found: list[Group] = []
+    apart: list[Group] = []
     for group in groups:
         form = chosen.get(kind_key(group, circuit), group.form)
         added = chosen.get(_sum_key(group, circuit))
         if added is not None:
             group = replace(group, summed=added == WEIGHTED_SUM)
         if form == SEPARATE:
+            apart.append(group)
             continue
         if form == "parts":
             found += _parts(group)
         else:
             found.append(replace(group, form=form))
-    return tuple(found)
+    taken = compose.behind(compose.compose(circuit, found))
+    kept = [g for g in apart if all(u.number in taken for u in g.units)]
+    if not kept:
+        return tuple(found)
+    place = {u.number: n for n, g in enumerate(groups) for u in g.units}
+    return tuple(sorted((*found, *kept), key=lambda g: place[g.units[0].number]))
 
 
 def _parts(group: Group) -> list[Group]:

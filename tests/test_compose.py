@@ -24,12 +24,12 @@ from onnx_sched.errors import UsageError
 from onnx_sched.levelling import best_groups
 from onnx_sched.options import Options
 from onnx_sched.passes.affine import COORDINATES, MODES, affine
-from onnx_sched.passes.compose import FORMS, composed
+from onnx_sched.passes.compose import FORMS, composed, ends
 from onnx_sched.passes.rewrite import MEMBERS
 from onnx_sched.passes.rules import BY_DOMAIN
 from onnx_sched.plan_file import to_json
 from onnx_sched.planner import made
-from onnx_sched.variants import choices, formed, forms, kind_key
+from onnx_sched.variants import SEPARATE, choices, formed, forms, kind_key
 from onnx_sched.writing import fill_all
 from tests.nets import analysed, ints, name_nodes, net, numbers
 from tests.rule_examples import IR, Runs, compare, with_ranks
@@ -309,6 +309,23 @@ def test_a_split_behind_a_map_is_several_maps(before: str, form: str, every: boo
     x[1, 2], x[2, 0] = np.inf, np.nan
     want, got = Runs(model)({"x": x})["y"], Runs(new)({"x": x})["y"]
     np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
+
+
+def test_the_map_before_a_split_is_not_left_to_itself() -> None:
+    """What is part of composed maps is no group that could stay; the report says where it went."""
+    model = build(Chain(SPLIT + MEET, ()), "y@ = Relu(e@)")
+    circuit = analysed(model).circuit
+    _, groups = best_groups(circuit, lambda unit: False)
+    split = next(g for g in groups if composed(circuit, g))
+    made_by = split.units[0].operands[0]
+    before = next(g for g in groups if g.units[0].outputs[0] == made_by)
+    keys = {kind_key(before, circuit): SEPARATE}
+    assert before not in formed(groups, keys, circuit)
+    changed = formed(groups, keys | {kind_key(split, circuit): "conv_t"}, circuit)
+    assert [g.units for g in changed] == [g.units for g in groups]
+    assert {groups[a].kind: groups[b].kind for a, b in ends(circuit, changed).items()} == {
+        "Linear": "Split"
+    }
 
 
 @pytest.mark.parametrize("mode", sorted(MODES))

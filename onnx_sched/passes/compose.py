@@ -66,6 +66,19 @@ def behind(groups: Sequence[Group]) -> frozenset[int]:
     return frozenset(p.number for u in maps for p in u.parts)
 
 
+def ends(circuit: Circuit, groups: Sequence[Group]) -> dict[int, int]:
+    """By group that may be part of a linear map in this plan: the group with which that ends; both by place."""
+    into = {
+        p.number: n
+        for n, g in enumerate(compose(circuit, groups))
+        for u in g.units
+        if u.kind in MAPS
+        for p in u.parts
+    }
+    found = {n: into.get(g.units[0].number) for n, g in enumerate(groups)}
+    return {n: end for n, end in found.items() if end is not None}
+
+
 def _sign(circuit: Circuit, unit: Unit) -> object:
     """What linear maps must share to run as one."""
     shapes = (o.shape for o in unit.operands[1:] if isinstance(o, Const))

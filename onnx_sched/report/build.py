@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onnx_sched.analysis import Analysis
 from onnx_sched.choose import Condition
@@ -11,6 +11,7 @@ from onnx_sched.circuit import node_label
 from onnx_sched.judge.agree import Agreement
 from onnx_sched.judge.measure import Speedup
 from onnx_sched.judge.profiling import Profile
+from onnx_sched.passes.compose import ends
 from onnx_sched.passes.rewrite import Rewritten
 from onnx_sched.plan import Group, Plan
 from onnx_sched.planner import Draft
@@ -118,15 +119,16 @@ def latency_row(condition: Condition, speedup: Speedup) -> LatencyRow:
 def _groups(analysis: Analysis, draft: Draft) -> Iterator[GroupRow]:
     """The groups of the main graph, then those of bodies."""
     number = numbers(draft)
-    main = _mains(draft.rewritten)
-    for place, group in enumerate(draft.plan.groups):
-        yield _group(analysis, group, main.get(place, ""), "", number["", group.region])
+    parts = [(analysis, draft.rewritten, "", draft.plan)]
     plans = dict(draft.plan.bodies)
-    for body, rewritten in draft.bodies:
-        main = _mains(rewritten)
-        for place, group in enumerate(plans[body.label].groups):
-            n = number[body.label, group.region]
-            yield _group(body.analysis, group, main.get(place, ""), body.label, n)
+    parts += [(b.analysis, made, b.label, plans[b.label]) for b, made in draft.bodies]
+    for part, rewritten, body, plan in parts:
+        main, maps = _mains(rewritten), ends(part.circuit, plan.groups)
+        for place, group in enumerate(plan.groups):
+            end = maps.get(place) if place not in main else None
+            node = main.get(place if end is None else end, "")
+            row = _group(part, group, node, body, number[body, group.region])
+            yield replace(row, taken_in=end is not None)
 
 
 def _mains(rewritten: Rewritten | None) -> dict[int, str]:

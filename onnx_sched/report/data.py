@@ -34,6 +34,7 @@ class GroupRow:
         region: The number of its region.
         firsts: One node of each lane, for people.
         summed: Whether the lanes of its results are added up by a matrix product.
+        taken_in: Whether it is part of a linear map that ends with another group, whose node it then names.
     """
 
     op_type: str
@@ -46,10 +47,13 @@ class GroupRow:
     region: int = 1
     firsts: tuple[str, ...] = ()
     summed: bool = False
+    taken_in: bool = False
 
     @property
     def manner(self) -> str:
         """The form in words."""
+        if self.taken_in:
+            return "part of a linear map"
         return manner(self.op_type, self.form, self.summed)
 
     @property

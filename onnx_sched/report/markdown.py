@@ -125,7 +125,12 @@ def _latency(rows: Sequence[LatencyRow]) -> str:
 
 def _batched(report: Report) -> str:
     rows = [
-        (str(count), f"{g.size} {code(g.op_type)} -> 1", g.manner, _named(g.named))
+        (
+            str(count),
+            f"{g.size} {code(g.op_type)}{'' if g.taken_in else ' -> 1'}",
+            g.manner,
+            _named(g.named),
+        )
         for count, g in folded(report.groups)
     ]
     shown = table(("groups", "each", "form", "nodes of the first"), rows, (0,))

@@ -227,9 +227,12 @@ def in_words(group: GroupRow, times: int) -> str:
     '12 x 4 MatMul -> 1 (wide)'
     >>> in_words(GroupRow("LayerNormalization", 4, 0, "conv_t", "", ()), 1)
     "4 LayerNormalization -> 1 (in conv_t's layout)"
+    >>> in_words(GroupRow("Resize", 4, 0, "stacked", "", (), taken_in=True), 1)
+    '4 Resize -> part of a linear map'
     """
     many = f"{times} x " if times > 1 else ""
-    return f"{many}{group.size} {harmless(group.op_type, 40)} -> 1 ({group.manner})"
+    became = group.manner if group.taken_in else f"1 ({group.manner})"
+    return f"{many}{group.size} {harmless(group.op_type, 40)} -> {became}"
 
 
 def left_alone(refusals: tuple[Refusal, ...], verbose: bool = False) -> Table:
