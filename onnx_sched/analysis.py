@@ -78,7 +78,7 @@ def analyse(
     def constant(tensor: TensorProto, owner: str) -> Const | None:
         return new.get(owner) or files.constant(source, tensor, owner)
 
-    values = study(graph, constant)
+    values = study(graph, constant, nonempty=nonempty)
     circuit = replace(normalise(graph, values), nonempty=nonempty, unsummed=unsummed)
     return Analysis(source, graph, values, annotate(graph, values), circuit)
 
@@ -94,8 +94,8 @@ def analyse_body(outer: Analysis, node: NodeProto, body: GraphProto, label: str)
     """
     graph = view_body(outer.graph, body)
     constant = partial(files.constant, outer.source)
-    values = study(graph, constant, seen_from(outer.values, captures(node)), f"{label}/")
-    asked = outer.circuit
+    asked, seen = outer.circuit, seen_from(outer.values, captures(node))
+    values = study(graph, constant, seen, f"{label}/", nonempty=asked.nonempty)
     circuit = replace(normalise(graph, values), nonempty=asked.nonempty, unsummed=asked.unsummed)
     hidden = {v.name for v in body.input} | {t.name for t in body.initializer}
     hidden |= {o for n in body.node for o in n.output}

@@ -125,16 +125,17 @@ def stack(parts: Sequence[Const], axis: int = 0) -> Const:
     )
 
 
-def total(parts: Sequence[Const]) -> Const:
-    """The sum of constants of one shape."""
-    key = ("total", *(p.key for p in parts))
-    return Const(
-        parts[0].shape,
-        parts[0].elem_type,
-        parts[0].dtype,
-        key,
-        lambda: np.sum([p.load() for p in parts], axis=0, dtype=parts[0].dtype),
-    )
+def total(parts: Sequence[Const], factor: float = 1.0) -> Const:
+    """The sum of constants of one shape, times a factor; worked out in double precision and rounded once."""
+    dtype = parts[0].dtype
+
+    def load() -> Array:
+        whole = np.sum([np.asarray(p.load(), np.float64) for p in parts], axis=0) * factor
+        with np.errstate(over="ignore"):  # as the sum of what the parts make would
+            return np.asarray(whole, dtype)
+
+    key = ("total", factor, *(p.key for p in parts))
+    return Const(parts[0].shape, parts[0].elem_type, dtype, key, load)
 
 
 def concat(parts: Sequence[Const], axis: int) -> Const:

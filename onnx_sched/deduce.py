@@ -132,10 +132,30 @@ def _means_the_same_now(op_type: str, opset: int) -> bool:
     )
 
 
+BITS: Mapping[int, int] = {TensorProto.INT32: 31, TensorProto.INT64: 63}
+"""How many bits a size of a type has, its sign not counted."""
+
+
 def sizes_of(
     node: NodeProto, operands: Sequence[Operand | None], opset: int
 ) -> tuple[Dim, ...] | None:
-    """Follow shape arithmetic with symbols: the vector (or scalar) that the node makes."""
+    """Follow shape arithmetic with symbols: the vector (or scalar) that the node makes.
+
+    None where a number would not fit its type: what a runtime makes of that is its own affair.
+    """
+    sizes = _sizes_of(node, operands, opset)
+    first = operands[0].type if operands and operands[0] else None
+    kind = attributes(node).get("to") if node.op_type == "Cast" else first and first.elem_type
+    if sizes is None or node.op_type == "Shape":
+        return sizes
+    bits = BITS.get(kind, 63) if isinstance(kind, int) else 63
+    fit = all(not isinstance(d, int) or -(1 << bits) <= d < 1 << bits for d in sizes)
+    return sizes if fit else None
+
+
+def _sizes_of(
+    node: NodeProto, operands: Sequence[Operand | None], opset: int
+) -> tuple[Dim, ...] | None:
     first = operands[0] if operands else None
     if first is None:
         return None
@@ -150,12 +170,15 @@ def sizes_of(
     vectors = [o.ints if o else None for o in operands]
     if vectors[0] is None or first.type is None:
         return None
-    rank = first.type.rank
+    ranks = [o.type.rank if o and o.type else None for o in operands]
+    rank = ranks[0]
+    if any(o is not None and (r is None or r > 1) for o, r in zip(operands, ranks, strict=True)):
+        return None  # a matrix of sizes
     if node.op_type == "Concat":
         if any(v is None for v in vectors):
             return None
         return tuple(d for v in vectors if v for d in v)
-    if node.op_type in ("Identity", "Squeeze", "Unsqueeze"):
+    if node.op_type in ("Identity", "Squeeze") or (node.op_type == "Unsqueeze" and rank == 0):
         return vectors[0]
     if node.op_type == "Cast" and attrs.get("to") in (TensorProto.INT64, TensorProto.INT32):
         return vectors[0]

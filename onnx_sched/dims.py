@@ -26,13 +26,19 @@ def symbol(name: str) -> str:
     return f"%{escaped}" if name.isdigit() else escaped
 
 
-def own(name: str) -> str:
+OWN, MADE = "%.", "%.%."
+"""How made up symbols begin: those for sizes of inputs, and those for sizes that follow from others."""
+
+
+def own(name: str, made: bool = True) -> str:
     """Make up the symbol for a size that the model has no name for; no model can name it so.
 
-    >>> own("Reshape.0.1")
-    '%.Reshape.0.1'
+    What is named by a value of the model is not `made`: a value may be called whatever a symbol is.
+
+    >>> own("Reshape.0.1"), own("x.0", made=False), own("%.x", made=False)
+    ('%.%.Reshape.0.1', '%.x.0', '%.%25.x')
     """
-    return f"%.{symbol(name)}"
+    return f"{MADE if made else OWN}{symbol(name)}"
 
 
 def is_own(dim: Dim) -> bool:
@@ -41,7 +47,7 @@ def is_own(dim: Dim) -> bool:
     >>> is_own(own("x.0")), is_own("n"), is_own(3)
     (True, False, False)
     """
-    return isinstance(dim, str) and dim.startswith(own("")) and "*" not in dim
+    return isinstance(dim, str) and dim.startswith(OWN) and "*" not in dim
 
 
 def _parts(dim: Dim) -> tuple[int, list[str]]:
@@ -87,6 +93,15 @@ def quotient(whole: Dim, part: Dim) -> Dim | None:
             return None
         symbols.remove(name)
     return _spell(c // d, symbols)
+
+
+def vanishes_with(whole: Dim, part: Dim) -> bool:
+    """Whether a size is surely 0 where another one turns out to be.
+
+    >>> vanishes_with("n", "n"), vanishes_with("n", "m*n"), vanishes_with(0, "n"), vanishes_with(4, "n")
+    (True, False, True, False)
+    """
+    return whole == 0 or set(_parts(part)[1]) <= set(_parts(whole)[1])
 
 
 def told_apart(x: Dim, y: Dim) -> tuple[str, str] | None:

@@ -56,6 +56,7 @@ def modelled_plan(
             members = of_region(groups, region)
             variant, why = modeller.decide(members)
             kept += variant
+            refusals += left_apart(analysis, members, variant)
             if not variant:
                 refusals += refuse(analysis, members, "S303", f"would not pay: {why}")
         groups = regions(kept)
@@ -83,6 +84,7 @@ def measured_plan(
         chooser.progress(Step("measure", n, len(numbers), what))
         decision = chooser.decide(members)
         kept += decision.groups
+        refusals += left_apart(analysis, members, decision.groups)
         if not decision.groups:
             lost = "would not pay: " if decision.code == "S303" else ""
             refusals += refuse(analysis, members, decision.code, f"{lost}{decision.reason}")
@@ -284,6 +286,22 @@ def made(
                 refusals.append(Refusal(error.refused.code, reason, circuit.labels(gone.units)))
             groups = regions([g for g in groups if g is not gone])
     return None, groups
+
+
+def left_apart(analysis: Analysis, region: Sequence[Group], kept: Sequence[Group]) -> list[Refusal]:
+    """Why heavy groups of a region that is kept are not: its best form runs their members one by one."""
+    there = {u.number for g in kept for u in g.units}
+    gone = [g for g in region if kept and not any(u.number in there for u in g.units)]
+    reason = "would not pay: the best form of their region runs them one by one"
+    return [
+        Refusal(
+            "S303",
+            f"{called(analysis.circuit, g.units)}: {reason}",
+            analysis.circuit.labels(g.units),
+        )
+        for g in gone
+        if is_heavy(g.units[0])
+    ]
 
 
 def refuse(analysis: Analysis, groups: Sequence[Group], code: str, reason: str) -> list[Refusal]:

@@ -29,7 +29,7 @@ from onnx_sched.contrib_types import TABLE, widened
 from onnx_sched.dims import Dim, Shape, own, product
 from onnx_sched.nodes import attributes, domain_of, subgraphs
 from onnx_sched.resizing import factors, resized
-from onnx_sched.sizes import POOLS, SIZED_BY, expanded, overhangs, reshaped
+from onnx_sched.sizes import POOLS, SIZED_BY, cut_off, evenly, expanded, overhangs, reshaped
 from onnx_sched.slicing import cuts, sliced
 
 
@@ -94,8 +94,9 @@ class Inference:
     the same names.
     """
 
-    def __init__(self, opsets: Mapping[str, int], ir_version: int) -> None:
+    def __init__(self, opsets: Mapping[str, int], ir_version: int, nonempty: bool = False) -> None:
         self._opsets = opsets
+        self._nonempty = nonempty
         self._imports = [helper.make_opsetid(d, v) for d, v in opsets.items()]
         self._ir_version = ir_version
         self._memo: dict[Hashable, tuple[ValueType | None, ...]] = {}
@@ -182,14 +183,20 @@ class Inference:
         operands: Sequence[Operand | None],
     ) -> ValueType | None:
         """Fill in sizes that ONNX's inference cannot: products and quotients of symbols."""
-        if output or value is None or domain_of(node) or not operands or operands[0] is None:
+        if value is None or domain_of(node) or not operands or operands[0] is None:
             return value
         data = operands[0].type
+        if node.op_type == "Split" and data is not None and data.shape and value.shape is not None:
+            told = operands[1] if len(operands) > 1 else None
+            parts = evenly(node, data.shape) if told is None else told.ints
+            return ValueType(value.elem_type, cut_off(node, value.shape, parts, output))
+        if output:
+            return value
         if node.op_type == "Reshape" and len(operands) > 1 and operands[1] is not None:
             target = operands[1].ints
             if target is not None and data is not None:
                 zero_copies = not any(a.name == "allowzero" and a.i for a in node.attribute)
-                shape = reshaped(data.shape, target, zero_copies)
+                shape = reshaped(data.shape, target, zero_copies, self._nonempty)
                 return ValueType(value.elem_type, shape) if shape is not None else value
         if node.op_type == "Flatten" and data is not None and data.shape is not None:
             axis = next((a.i for a in node.attribute if a.name == "axis"), 1)

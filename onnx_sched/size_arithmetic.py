@@ -74,7 +74,7 @@ RULES = frozenset({*PAIRS, "Where", "ReduceProd"})
 
 
 def told(node: NodeProto, vectors: Sequence[Vector], elem_type: int) -> Vector | None:
-    """What an op makes of vectors (or single numbers) of sizes; None if that is not sure.
+    """What an op makes of vectors (or single numbers) of sizes, of rank 1 at most; None if that is not sure.
 
     Args:
         node: One of `RULES`.
@@ -82,8 +82,8 @@ def told(node: NodeProto, vectors: Sequence[Vector], elem_type: int) -> Vector |
         elem_type: Of the first of them.
     """
     if node.op_type == "ReduceProd":
-        keeps = attributes(node).get("keepdims", 1) in (0, 1)
-        whole = len(vectors) == 1 and keeps and _sizes(*vectors[0])
+        whole = len(vectors) == 1 and _sizes(*vectors[0])
+        whole = whole and not attributes(node).get("noop_with_empty_axes")
         return (product(vectors[0]),) if whole and elem_type in WHOLE_NUMBERS else None
     length = max(map(len, vectors))
     if any(len(v) not in (1, length) for v in vectors):

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from onnx import NodeProto
 
-from onnx_sched.dims import Dim, Shape, product, quotient
+from onnx_sched.dims import Dim, Shape, product, quotient, vanishes_with
+from onnx_sched.size_arithmetic import divided
 
 # Ops whose output sizes follow from the shapes of the inputs, the attributes, and the values of the
 # operands listed here.  For any other op a size that inference leaves open may depend on data.
@@ -45,11 +46,16 @@ SIZED_BY: Mapping[str, tuple[int, ...]] = {
 POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 
 
-def reshaped(shape: Shape | None, target: Sequence[Dim], zero_copies: bool) -> Shape | None:
+def reshaped(
+    shape: Shape | None, target: Sequence[Dim], zero_copies: bool, nonempty: bool = False
+) -> Shape | None:
     """The shape that Reshape gives; None where a size stays open.
 
-    >>> reshaped(("n", 6), (0, 2, -1), True)
-    ('n', 2, 3)
+    A size of the target that turns out to be 0 copies one, too: what is left for the -1 is then another.
+    That cannot be where nothing is empty.
+
+    >>> reshaped(("n", 6), (0, 2, -1), True), reshaped(("n", "m", 6), ("m*n", -1), True)
+    (('n', 2, 3), None)
     """
     out: list[Dim] = []
     for axis, dim in enumerate(target):
@@ -63,11 +69,18 @@ def reshaped(shape: Shape | None, target: Sequence[Dim], zero_copies: bool) -> S
         hole = out.index(-1)
         if shape is None or out.count(-1) > 1:
             return None
+        if zero_copies and not nonempty and any(map(_copies, target, (*shape, *[1] * len(target)))):
+            return None
         rest = quotient(product(shape), product(out[:hole] + out[hole + 1 :]))
         if rest is None:
             return None
         out[hole] = rest
     return tuple(out)
+
+
+def _copies(dim: Dim, size: Dim) -> bool:
+    """Whether a size of a target may turn out to be 0, and then stand for another size of the input."""
+    return isinstance(dim, str) and not vanishes_with(size, dim)
 
 
 def expanded(shape: Shape, target: Sequence[Dim]) -> Shape | None:
@@ -81,6 +94,22 @@ def expanded(shape: Shape, target: Sequence[Dim]) -> Shape | None:
             return None
         out.append(x if y == 1 else y)
     return tuple(out)
+
+
+def evenly(node: NodeProto, shape: Shape) -> tuple[Dim, ...] | None:
+    """The sizes of the parts of a Split that is told neither them nor their number: they are equal."""
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+    told = any(a.name in ("split", "num_outputs") for a in node.attribute)
+    part = divided(shape[axis % len(shape)], len(node.output))
+    return None if told or part is None else (part,) * len(node.output)
+
+
+def cut_off(node: NodeProto, known: Shape, parts: Sequence[Dim] | None, output: int) -> Shape:
+    """The shape of one part of a Split, its size from the sizes of all parts if inference left it open."""
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 0) % max(1, len(known))
+    if parts is None or len(parts) != len(node.output) or isinstance(known[axis], int):
+        return known
+    return (*known[:axis], parts[output], *known[axis + 1 :])
 
 
 def overhangs(node: NodeProto, data: Shape | None, made: Shape | None) -> bool:

@@ -40,6 +40,8 @@ def cuts(
 
     >>> cuts(("N", 8), [(0, 2), (2**31 - 1, 4)], {}, 17)
     (Cut(axis=1, start=2, end=4, step=1),)
+    >>> cuts(("N", 8), [(0, 2), ("N", 4)], {}, 17)
+    (Cut(axis=1, start=2, end=4, step=1),)
     """
     given: list[Numbers] = [*operands, (), (), (), ()][:4]
     if opset < 10:
@@ -53,6 +55,9 @@ def cuts(
         return None
     found = []
     for axis, start, end, step in zip(where, starts, ends, by, strict=True):
+        if isinstance(end, str) and isinstance(axis, int) and isinstance(step, int) and step > 0:
+            rank = len(shape)  # up to the size of the axis itself: up to its end
+            end = WHOLE if -rank <= axis < rank and end == shape[axis] else end
         if not isinstance(axis, int) or not isinstance(start, int) or not isinstance(end, int):
             return None
         if not isinstance(step, int) or step == 0 or not -len(shape) <= axis < len(shape):
@@ -68,15 +73,20 @@ def sliced(shape: Shape, found: Sequence[Cut], otherwise: Shape) -> Shape:
 
     >>> sliced(("N", 8), cuts(("N", 8), [(0, 2), (2**31 - 1, 4)], {}, 17), ("?", 2))
     ('N', 2)
+    >>> sliced(("N", 8), cuts(("N", 8), [(0, 2), ("N", 4)], {}, 17), ("?", "?"))
+    ('N', 2)
     """
     by_axis = {cut.axis: cut for cut in found}
     sizes: list[Dim] = []
     for axis, (size, known) in enumerate(zip(shape, otherwise, strict=True)):
         cut = by_axis.get(axis)
-        if isinstance(known, int) or isinstance(size, int):
+        if isinstance(known, int):
             sizes.append(known)
         elif cut is None:
             sizes.append(size)
+        elif isinstance(size, int):
+            there = range(size)[cut.start : cut.end : cut.step] if cut.step > 0 else None
+            sizes.append(known if there is None else len(there))
         else:
             sizes.append(own(f"{size}[{cut.start}:{cut.end}:{cut.step}]"))
     return tuple(sizes)

@@ -8,7 +8,7 @@ from onnx import defs
 
 from onnx_sched.circuit import EMBEDDING, LINEAR, Circuit, Operand, Unit
 from onnx_sched.constants import Const
-from onnx_sched.dims import Shape, is_own
+from onnx_sched.dims import MADE, OWN, Shape, is_own
 
 _WEIGHED = ("input", "weight", "bias")
 _ROLES = {
@@ -53,8 +53,9 @@ def in_words(value: object) -> str:
     if value is None:
         return "unknown"
     if isinstance(value, str) and is_own(value):
-        owner, _, axis = value[len("%.") :].rpartition(".")
-        return f"size {axis} of {owner}" if axis.isdigit() else value[len("%.") :]
+        name = value.removeprefix(MADE).removeprefix(OWN)
+        owner, _, axis = name.rpartition(".")
+        return f"size {axis} of {owner}" if axis.isdigit() else name
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from onnx_sched.circuit import LINEAR, WEIGHTED, Circuit, Operand, Unit
-from onnx_sched.constants import Const
+from onnx_sched.constants import Const, total
 from onnx_sched.dims import Shape
 from onnx_sched.passes.axes import axes_of, reduction_since
 from onnx_sched.plan import Group, Reduction, Weighed
@@ -157,7 +159,11 @@ class _Sums:
         return Weighed(((), terms), factors, Place((1,), "inner"))
 
     def _with_maps(self, sum_: Reduction, shape: Shape) -> Reduction | None:
-        """The sum with the linear maps taken in whose results it alone reads; views between do not count."""
+        """The sum with the linear maps taken in whose results it alone reads; views between do not count.
+
+        Each reads an input of its own: weights that are added up before they meet one input lose what small
+        ones add to large ones, and what infinities of both signs come to.
+        """
         units: list[Unit] = []
         terms = sum_.terms
         while (group := self._of_all(terms)) is not None and group.kind in VIEWS:
@@ -175,8 +181,11 @@ class _Sums:
             isinstance(o, Const) or o is None for u in group.units for o in u.operands[1:]
         )
         same = all(self._circuit.shape(t) == shape for t in terms)
-        if not constant or not same or len(reads) not in (1, group.size):
+        if not constant or not same or len(reads) < group.size:
             return None
+        biases = [b for u in group.units if isinstance(b := u.operands[2], Const)]
+        if biases and not np.isfinite(total(biases).load()).all():
+            return None  # what each is added to may bring it back from there
         if first.integer("group", 1) != 1 or (sum_.mean and len(names) < len(terms)):
             return None
         return replace(

@@ -84,6 +84,7 @@ def study(
     constant: Constant,
     outer: Values | None = None,
     space: str = "",
+    nonempty: bool = False,
 ) -> Values:
     """Learn about every value of a graph.
 
@@ -92,14 +93,15 @@ def study(
         constant: Gives the constants of initializers and of Constant nodes.
         outer: What is known about values from outside; the graph's own go first.
         space: Prefix that sets the graph's sizes and tensors apart from those of other graphs.
+        nonempty: A promise that no size known only at run time is 0.
     """
-    walk = _Walk(graph, constant, space, outer or Values())
+    walk = _Walk(graph, constant, space, outer or Values(), nonempty)
     if outer is not None:
         walk.forget()
     walk.run({})
     if outer is None and walk.equal:  # what only a Concat deep inside tells holds from the start
         names = _one_name(walk.equal)
-        walk = _Walk(graph, constant, space, Values())
+        walk = _Walk(graph, constant, space, Values(), nonempty)
         walk.run(names)
     return walk.values
 
@@ -123,12 +125,14 @@ def _one_name(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 class _Walk:
     """One walk through a graph, in topological order."""
 
-    def __init__(self, graph: Graph, constant: Constant, space: str, values: Values) -> None:
+    def __init__(
+        self, graph: Graph, constant: Constant, space: str, values: Values, nonempty: bool
+    ) -> None:
         self.values = values
         self._graph = graph
         self._constant = constant
         self._space = space
-        self._infer = Inference(graph.opsets, graph.ir_version)
+        self._infer = Inference(graph.opsets, graph.ir_version, nonempty)
         self._seen: dict[Hashable, NodeProto] = {}
         given = (*graph.proto.input, *graph.proto.initializer)
         self._own = {*graph.producer, *(v.name for v in given)}
@@ -153,7 +157,10 @@ class _Walk:
                 self._put_together(node)
 
     def _put_together(self, node: NodeProto) -> None:
-        """Note which sizes a Concat takes to be equal: all but those along its axis."""
+        """Note which sizes a Concat takes to be equal: all but those along its axis.
+
+        ONNX says so for empty ones, too; ONNX Runtime overlooks it where one of the inputs is empty.
+        """
         shapes = [self.values.shape(self.values.first(n)) for n in node.input]
         axis = attributes(node).get("axis", 1)
         known = [s for s in shapes if s is not None]
@@ -307,7 +314,7 @@ class _Walk:
 
 def _unnamed(owner: str, axis: int) -> str:
     """The symbol for an input's size that has no name."""
-    return own(f"{owner}.{axis}")
+    return own(f"{owner}.{axis}", made=False)
 
 
 def _renamed(node: NodeProto, operands: Sequence[Operand | None]) -> NodeProto:

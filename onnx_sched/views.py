@@ -15,6 +15,7 @@ import numpy as np
 
 from onnx_sched.circuit import Circuit, Unit
 from onnx_sched.constants import Const
+from onnx_sched.dims import Shape
 from onnx_sched.stacking import Layout, at, packed
 
 MOST = 4096
@@ -45,7 +46,7 @@ def openings(circuit: Circuit) -> Iterator[tuple[tuple[str, ...], Layout, str]]:
         if unit.kind == "Slice":
             cut = _slice(unit, circuit, rank)
         elif unit.kind == "Gather":
-            cut = _gather(unit, rank)
+            cut = _gather(unit, shape)
         else:
             continue
         if cut is not None:
@@ -100,13 +101,14 @@ def _slice(unit: Unit, circuit: Circuit, rank: int) -> tuple[int, int, int] | No
     return (axis, start, end - start) if end > start else None
 
 
-def _gather(unit: Unit, rank: int) -> tuple[int, int, int] | None:
-    """Axis and index of a Gather of one entry; length 0 says that the axis goes away."""
+def _gather(unit: Unit, shape: Shape) -> tuple[int, int, int] | None:
+    """Axis and index of a Gather of one entry, from the front; length 0 says that the axis goes away."""
     index = unit.operands[1]
     if not isinstance(index, Const) or index.shape not in ((), (1,)):
         return None
     where = int(np.asarray(index.load()).reshape(-1)[0])
-    axis = unit.integer("axis") % rank
-    if where < 0:
+    axis = unit.integer("axis") % len(shape)
+    whole = shape[axis]
+    if not isinstance(whole, int) or not -whole <= where < whole:
         return None
-    return axis, where, 0 if index.shape == () else 1
+    return axis, where % whole, 0 if index.shape == () else 1

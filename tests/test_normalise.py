@@ -425,3 +425,35 @@ def test_an_affine_norm_is_a_scale_and_a_shift(epsilon: float) -> None:
     other = affine(parts, epsilon * 2)
     assert [c.key for c in again] == [c.key for c in affine(parts, epsilon)]
     assert not {c.key for c in again} & {c.key for c in other}
+
+
+WINDOWS = {
+    "Conv": ("Conv{}(x, w@)", "kernel_shape=[3,3]|strides=[1,1]|pads=[0,0,0,0]|dilations=[1,1]"),
+    "ConvTranspose": ("ConvTranspose{}(x, w@)", "kernel_shape=[3,3]|strides=[1,1]|pads=[0,0,0,0]"),
+    "MaxPool": ("MaxPool{}(x)", "kernel_shape=[3,3]|strides=[1,1]|pads=[0,0,0,0]|dilations=[1,1]"),
+    "AveragePool": ("AveragePool{}(x)", "kernel_shape=[3,3]|strides=[1,1]|pads=[0,0,0,0]"),
+}
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_windows_are_alike_however_much_of_them_is_spelled_out(kind: str) -> None:
+    """What an attribute would be if it were left out is no difference; anything else is one."""
+    call, spelled = WINDOWS[kind]
+    parts = spelled.split("|")
+    needed = parts[:1] if kind.endswith("Pool") else []
+    variants = [needed, *([*needed, p] for p in parts[len(needed) :]), parts, [*needed, "other"]]
+    other = {"other": "strides=[2,2]"}
+    lines = []
+    for k, chosen in enumerate(variants):
+        attributes = ", ".join(other.get(a, a) for a in chosen)
+        made = call.format(f"<{attributes}>" if attributes else "").replace("@", str(k))
+        lines.append(f"y{k} = {made}")
+    weights = {f"w{k}": numbers(4, 4, 3, 3, seed=k) for k in range(len(lines))}
+    outputs = ", ".join(f"float[] y{k}" for k in range(len(lines)))
+    read = weights if "w@" in call else {}
+    text = f"(float[N,4,9,9] x) => ({outputs}) {{ {' '.join(lines)} }}"
+    units = analysed(net(text, read, opset=17)).circuit.units
+    attributes_of = [u.attributes for u in units if u.kind == kind]
+    # Equal pools of one value are one pool.
+    assert len(set(attributes_of)) == 2
+    assert attributes_of[-1] not in attributes_of[:-1]

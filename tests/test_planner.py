@@ -18,6 +18,7 @@ from onnx_sched.passes.rewrite import MEMBERS
 from onnx_sched.plan import Group, Plan, Refusal
 from onnx_sched.planner import (
     least,
+    left_apart,
     legal,
     made,
     modelled_plan,
@@ -87,7 +88,7 @@ def test_the_cost_model_decides_about_every_heavy_node(name: str) -> None:
     dear = {n for r in paying.refusals if r.code == "S303" for n in r.nodes}
     for region in region_numbers(everything.groups):
         members = nodes_of(analysis, of_region(everything.groups, region))
-        assert members <= dear or not members & dear
+        assert members <= dear | kept
 
 
 def test_what_would_not_pay_is_told_with_both_times() -> None:
@@ -298,3 +299,16 @@ def test_a_region_of_regions_keeps_its_order() -> None:
     odd = tuple(replace(g, region=7 + g.region) for g in groups)
     assert regions(odd) == groups
     assert Plan(groups).groups == groups
+
+
+def test_what_a_kept_region_leaves_apart_says_so() -> None:
+    """Products that the best form runs one by one are not said to be unlike, or to lie apart."""
+    analysis = analysed(committed("grouped_mlp"))
+    _, groups = best_groups(analysis.circuit, anything)
+    region = of_region(groups, groups[0].region)
+    heavy = [g for g in region if g.kind == LINEAR]
+    (refusal,) = left_apart(analysis, region, [g for g in region if g is not heavy[0]])
+    assert refusal.code == "S303"
+    assert refusal.nodes == analysis.circuit.labels(heavy[0].units)
+    assert "one by one" in refusal.reason
+    assert left_apart(analysis, region, ()) == left_apart(analysis, region, region) == []

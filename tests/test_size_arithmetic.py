@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +13,12 @@ from numpy.typing import ArrayLike
 from onnx import ModelProto, TensorProto, helper
 
 import onnx_sched
-from onnx_sched.dims import Dim, is_own, own
+from onnx_sched.analysis import analyse
+from onnx_sched.dims import Dim, is_own, own, symbol
+from onnx_sched.files import Source
 from onnx_sched.size_arithmetic import PAIRS, told
-from tests.nets import analysed, evaluate, ints, name_nodes, net, nodes_of, numbers
+from onnx_sched.spoken import in_words
+from tests.nets import analysed, evaluate, ints, name_nodes, net, nodes_of, numbers, run
 from tests.rule_examples import compare, with_ranks
 
 DIMS: st.SearchStrategy[Dim] = st.sampled_from(["n", "m", "2*n", "m*n", 0, 1, 2, 3, -1])
@@ -191,3 +195,117 @@ def test_a_cast_like_something_is_a_cast(kind: str) -> None:
     assert len(nodes_of(new, "Cast")) == (kind != "double")
     near = 2e-3 if kind == "float16" else 2e-5
     assert compare(model, new, {"N": 1}, {"N": 3}, tolerance=near) == 2
+
+
+FOLLOWED = {
+    "a product along an axis of a matrix": (
+        "u = Unsqueeze(s, one) t = ReduceProd<axes=[1], keepdims=0>(u)",
+        17,
+    ),
+    "a product of a matrix": ("u = Unsqueeze(s, one) t = ReduceProd<keepdims=0>(u)", 17),
+    "a product along an axis of a column": (
+        "u = Reshape(s, column) t = ReduceProd<axes=[1], keepdims=0>(u)",
+        17,
+    ),
+    "a product over no axes": ("t = ReduceProd<noop_with_empty_axes=1>(s)", 18),
+    "a product over all axes": ("t = ReduceProd<keepdims=0>(s)", 18),
+    "a sum of a matrix and a vector": (
+        "u = Unsqueeze(s, one) v = Add(u, s) t = Reshape(v, minus)",
+        17,
+    ),
+    "a matrix of one row": ("u = Unsqueeze(s, zero) v = Concat<axis=0>(u, u) t = Flatten(v)", 17),
+    "beyond 64 bits": ("q = Concat<axis=0>(s, far) t = Add(q, q)", 17),
+    "beyond 32 bits": (
+        "q = Concat<axis=0>(s, far) c = Cast<to=6>(q) d = Cast<to=7>(c) t = Identity(d)",
+        17,
+    ),
+    "a product beyond 32 bits": (
+        "c = Cast<to=6>(s) q = Concat<axis=0>(c, most) d = Mul(q, q) t = Cast<to=7>(d)",
+        17,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FOLLOWED)
+def test_sizes_are_followed_as_the_runtime_computes_them(kind: str) -> None:
+    """Or not at all: matrices, ops that do nothing, and numbers that do not fit included."""
+    text, opset = FOLLOWED[kind]
+    weights: dict[str, ArrayLike] = {
+        "one": ints(1),
+        "zero": ints(0),
+        "minus": ints(-1),
+        "column": ints(-1, 1),
+        "far": ints(2**63 - 1),
+        "most": np.array([2**31 - 1], np.int32),
+    }
+    read = {n: w for n, w in weights.items() if f" {n})" in text}
+    graph = f"(float[N,4] x) => (int64[] t) {{ s = Shape(x) {text} }}"
+    model = with_ranks(net(graph, read, opset=opset))
+    told_ = analysed(model).values.ints.get("t")
+    for n in (1, 3, 5):
+        (got,) = run(model, {"x": numbers(n, 4)}).values()
+        if told_ is not None:
+            assert values(told_, N=n) == got.ravel().tolist()
+
+
+def test_a_size_that_turns_out_to_be_0_copies_another_one() -> None:
+    """A Reshape to [n*m, -1] of [n, m, 12] is one of [n, -1] where m is 0, unless it is never."""
+    weights: dict[str, ArrayLike] = {"one": ints(1), "minus": ints(-1), "zero": ints(0)}
+    lines = ["a0, a1, a2 = Split<axis=2>(x, parts)"]
+    weights["parts"] = ints(4, 4, 4)
+    for k in range(HEADS):
+        weights[f"w{k}"] = numbers(1, seed=k)
+        lines.append(
+            f"s{k} = Shape(a{k}) p{k} = Gather(s{k}, zero) q{k} = Gather(s{k}, one) "
+            f"r{k} = Mul(p{k}, q{k}) t{k} = Concat<axis=0>(r{k}, minus) k{k} = Reshape(a{k}, t{k}) "
+            f"d{k} = Mul(k{k}, w{k}) y{k} = Relu(d{k})"
+        )
+    text = f"(float[N,M,12] x) => (float[] y0, float[] y1, float[] y2) {{ {' '.join(lines)} }}"
+    model = with_ranks(name_nodes(net(text, weights)))
+    new = onnx_sched.optimize(model, choose="always", check=False).proto
+    sizes = [{"N": n, "M": m} for n in (1, 3) for m in (0, 2)]
+    assert compare(model, new, *sizes) == len(sizes)
+    assert analysed(model).values.shape("k0") != ("M*N", 4)
+    shapes = analyse(Source(model, Path("m")), nonempty=True).values
+    assert shapes.shape("k0") == ("M*N", 4)
+
+
+@pytest.mark.parametrize("name", ["Compress.0.0", "%.Compress.0.0", "1:A+B", "%.1:A+B"])
+def test_a_value_may_be_called_what_a_size_is(name: str) -> None:
+    """An input whose size has no name is not as large as what happens to be called so."""
+    text = (
+        "(float[A,4] x, float[B,4] z, bool[A] c, float[P,4] q) => (float[] y0, float[] y1, float[] y2) "
+        "{ y0 = Compress<axis=0>(x, c) s = Shape(x) t = Shape(z) a = Gather(s, zero) "
+        "b = Gather(t, zero) n = Add(a, b) r = Concat<axis=0>(n, four) k = Concat<axis=0>(x, z) "
+        "y1 = Reshape(k, r) y2 = Relu(q) }"
+    )
+    model = net(text, {"zero": ints(0), "four": ints(4)})
+    model.graph.input[3].name = model.graph.node[-1].input[0] = name
+    model.graph.input[3].type.tensor_type.shape.dim[0].Clear()
+    found = analysed(model).values
+    shapes = [found.shape(v) for v in ("y0", "y1", name)]
+    assert len({s and s[0] for s in shapes}) == len(shapes)
+    assert in_words(found.shape(name)) == f"[size 0 of {symbol(name)}, 4]"
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18])
+@pytest.mark.parametrize("told_", [False, True])
+def test_parts_of_an_open_axis_are_equal_where_a_split_says_so(told_: bool, opset: int) -> None:
+    """Without sizes before opset 18, or by sizes that are one."""
+    parts = "h = Div(n, three) p = Concat<axis=0>(h, h, h) " if told_ else ""
+    weights = {"zero": ints(0), "three": ints(3)} if told_ else {}
+    weights |= {f"w{k}": numbers(4, 4, seed=k) for k in range(HEADS)}
+    lines = " ".join(f"b{k} = MatMul(a{k}, w{k}) y{k} = Relu(b{k})" for k in range(HEADS))
+    split = (
+        "<axis=0, num_outputs=3>(x)" if opset >= 18 and not told_ else "<axis=0>(x" + ", p)" * told_
+    )
+    split += ")" * (not told_ and opset < 18)
+    shape = "s = Shape(x) n = Gather(s, zero) " if told_ else ""
+    text = (
+        f"(float[N,4] x) => (float[] y) {{ {shape}{parts}a0, a1, a2 = Split{split} {lines} "
+        "y = Concat<axis=0>(y0, y1, y2) }"
+    )
+    model = with_ranks(name_nodes(net(text, weights, opset=opset)))
+    new = onnx_sched.optimize(model, choose="always", check=False).proto
+    assert len(nodes_of(new, "MatMul")) == (3 if opset >= 18 and not told_ else 1)
+    assert compare(model, new, {"N": 3}, {"N": 6}, {"N": 9}) == 3

@@ -71,7 +71,8 @@ def test_what_is_not_known_or_makes_no_sense_is_nothing() -> None:
     """Computed bounds, steps of 0, axes that are not there or stand twice, rows of unequal length."""
     for rows in (
         [None, (1,)],
-        [(0,), ("N",)],
+        [(0,), ("M",)],
+        [("N",), ("N",)],
         [(0,), (1,), (0,), (0,)],
         [(0,), (1,), (2,)],
         [(0, 0), (1, 1), (0, -2)],

@@ -80,7 +80,7 @@ BOUNDS: dict[str, Any] = {
 OPEN: dict[str, tuple[str, list[tuple[str, Layout]]]] = {
     "split": ("a, b, c = Split<axis=1>(x)", [("a b c", packed(2, 1))]),
     "split from the end": ("a, b, c = Split<axis=-1>(x, s444)", [("a b c", packed(2, 1))]),
-    "split of rows": ("a, b = Split<axis=0>(x)", []),
+    "split of rows": ("a, b = Split<axis=0>(x)", [("a b", packed(2, 0))]),
     "unequal split": ("a, b, c = Split<axis=1>(x, s345)", []),
     "slices": (
         "a = Slice(x, i0, i4, i1) b = Slice(x, i4, i8, i1) c = Slice(x, i8, far, i1)",
@@ -125,7 +125,10 @@ OPEN: dict[str, tuple[str, list[tuple[str, Layout]]]] = {
         [("a - b - - - - - - - - -", packed(2, 1))],
     ),
     "gathers of open rows": ("a = Gather<axis=0>(x, g0) b = Gather<axis=0>(x, g1)", []),
-    "gathers from the end": ("a = Gather<axis=1>(x, gm1) b = Gather<axis=1>(x, g0)", []),
+    "gathers from the end": (
+        "a = Gather<axis=1>(x, gm1) b = Gather<axis=1>(x, g0)",
+        [("b - - - - - - - - - - a", at(1, 1))],
+    ),
     "other names": (
         "z = Identity(x) a = Slice(x, i0, i4, i1) b = Slice(z, i4, i8, i1)",
         [("a b -", packed(2, 1))],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from math import prod
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from onnx_sched.levelling import best_groups
 from onnx_sched.options import Options, unsummed
 from onnx_sched.planner import made
 from onnx_sched.sums import addable
-from onnx_sched.variants import forms
+from onnx_sched.variants import choices, formed, forms
 from onnx_sched.weighing import FORM, SMALLEST, Factors, Place, ways
 from onnx_sched.writing import fill_all
 from tests.examples_weighted import WEIGHTED
@@ -71,9 +72,9 @@ def test_every_way_to_a_product_gives_the_sum(data: st.DataObject) -> None:
         numbers(LANES if k in place.slots else 1, *(int(d) for d in found.shapes[k]), seed=k)
         for k in (0, 1)
     ]
-    product = _raised(operands[0], found.rank) * _raised(operands[1], found.rank)
+    each = _raised(operands[0], found.rank) * _raised(operands[1], found.rank)
     axes = () if found.inner is None else (found.inner + 1,)
-    total = product.sum(axis=axes, keepdims=True)
+    total = each.sum(axis=axes, keepdims=True)
     if place.part == "inner":
         total = total.sum(axis=0, keepdims=True)
     lanes = (total.shape[0],)
@@ -331,3 +332,71 @@ def test_weighted_sums_of_lanes_are_one_product(example: Example, way: str, opse
     assert not [n.op_type for n in new.graph.node if n.op_type in {"Mul", "ReduceSum"}]
     rows = (1, 3, 0) if how.zero else (1, 3)
     assert compare(model, new, *({"N": n, "S": 5} for n in rows)) >= 2
+
+
+OPEN_ROWS = ["N,S", "N,S,3", "N,3,S"]
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("rows", OPEN_ROWS)
+def test_every_choice_makes_a_whole_graph(rows: str, axis: int, opset: int) -> None:
+    """Where sizes stand in the way a choice is refused: no lane of a product inside is read by itself."""
+    shape = [*rows.split(","), "8"]
+    gate = ",".join(d if a == axis else "1" for a, d in enumerate(shape))
+    weights: dict[str, ArrayLike] = {"over": ints(axis)}
+    weights |= {f"w{k}": numbers(6, 8, seed=k) for k in range(LANES)}
+    lines = [
+        f"h{k} = MatMul(x, w{k}) m{k} = Mul(h{k}, g{k}) s{k} = ReduceSum<keepdims=0>(m{k}, over) "
+        f"y{k} = Tanh(s{k})"
+        for k in range(LANES)
+    ]
+    inputs = ", ".join(f"float[{gate}] g{k}" for k in range(LANES))
+    outputs = ", ".join(f"float[] y{k}" for k in range(LANES))
+    text = f"(float[{rows},6] x, {inputs}) => ({outputs}) {{ {' '.join(lines)} }}"
+    model = with_ranks(name_nodes(net(text, weights, opset=opset)))
+    analysis = analysed(model)
+    _, found = best_groups(analysis.circuit, lambda unit: False)
+    options = choices(found, analysis.circuit)
+    assert any("weighted_sum" in o for o in options.values())
+    for combination in product(*options.values()):
+        chosen = dict(zip(options, combination, strict=True))
+        rewritten, _ = made(analysis, formed(found, chosen, analysis.circuit), [])
+        if rewritten is None:
+            continue
+        new = assemble(model, analysis.circuit, rewritten)
+        fill_all(new, rewritten.fresh)
+        onnx.checker.check_model(new, full_check=True)
+        assert compare(model, new, {"N": 2, "S": 5}) == 1
+
+
+@pytest.mark.parametrize("lanes", ["hold the gate", "hold what it weighs", "hold both"])
+def test_nothing_to_sum_is_a_row_of_zeros(lanes: str) -> None:
+    """Attention pooling over an empty axis: ONNX Runtime cannot repeat a matrix without columns."""
+    own = {"hold the gate": "10", "hold what it weighs": "01", "hold both": "11"}[lanes]
+    weights: dict[str, ArrayLike] = {"over": ints(1), "wg": numbers(6, 1), "wh": numbers(6, 8)}
+    lines = ["g = MatMul(x, wg) h = MatMul(x, wh)"]
+    for k in range(LANES):
+        for role, width in (("a", 6), ("b", 8), ("c", 6), ("d", 1)):
+            weights[f"{role}{k}"] = numbers(6, width, seed=k + ord(role))
+        gate, value = (f"g{k}" if own[0] == "1" else "g"), (f"h{k}" if own[1] == "1" else "h")
+        lines.append(
+            f"p{k} = MatMul(x, a{k}) r{k} = Tanh(p{k}) h{k} = MatMul(r{k}, b{k}) "
+            f"q{k} = MatMul(x, c{k}) t{k} = Tanh(q{k}) g{k} = MatMul(t{k}, d{k}) "
+            f"m{k} = Mul({gate}, {value}) y{k} = ReduceSum<keepdims=0>(m{k}, over)"
+        )
+    lines.append("y = Concat<axis=1>(y0, y1, y2)")
+    text = f"(float[N,S,6] x) => (float[] y) {{ {' '.join(lines)} }}"
+    model = with_ranks(name_nodes(net(text, weights)))
+    analysis = analysed(model)
+    _, found = best_groups(analysis.circuit, lambda unit: False)
+    options = choices(found, analysis.circuit)
+    sizes = [{"N": n, "S": s} for n in (0, 1, 3) for s in (0, 1, 5)]
+    for form in ("stacked", "conv_t", "grouped_conv", "wide"):
+        chosen = {k: next((f for f in (FORM, form) if f in o), o[0]) for k, o in options.items()}
+        rewritten, _ = made(analysis, formed(found, chosen, analysis.circuit), [])
+        if rewritten is None:
+            continue
+        new = assemble(model, analysis.circuit, rewritten)
+        fill_all(new, rewritten.fresh)
+        assert compare(model, new, *sizes) == len(sizes)

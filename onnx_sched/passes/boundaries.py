@@ -47,7 +47,8 @@ class Store:
 
     def bulk(self, bundle: Bundle) -> Bulk:
         """Number of lanes and their shape."""
-        shape = self._circuit.values.shape(bundle[0])
+        shapes = (self._circuit.values.shape(name) for name in bundle)  # a hole has none
+        shape = next((s for s in shapes if s is not None), None)
         if shape is None:
             raise Refused("S202", f"the shape of {bundle[0]!r} is not known")
         return self._circuit.bulk(len(bundle), shape)

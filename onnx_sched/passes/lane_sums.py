@@ -13,7 +13,6 @@ slower than it multiplies by a row of ones.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
 from typing import Any
 
 import numpy as np
@@ -132,15 +131,12 @@ class LaneSums:
         )
         part = 1 / len(maps.units) if mean else 1.0
         lanes = maps.lanes(0)
-        if lanes is not None:
-            x = self.store.get(lanes, packed(len(shape), channel))
-            weight = concat(weights, 0 if first.kind == LINEAR else 1).scale(part)
-        else:
-            x = self.store.value(str(first.operands[0]))
-            weight = total(weights).scale(part)
+        assert lanes is not None
+        x = self.store.get(lanes, packed(len(shape), channel))
+        weight = concat(weights, 0 if first.kind == LINEAR else 1).scale(part)
         names = [x, self.emit.const(weight, f"{hint}_weight")]
         if biases:
-            names.append(self.emit.const(total(biases).scale(part), f"{hint}_bias"))
+            names.append(self.emit.const(total(biases, part), f"{hint}_bias"))
         outputs = 1 if out is None else [out]
         if first.kind == "Conv":
             node = self.circuit.values.op(self.circuit.graph.nodes[first.nodes[-1]])

@@ -9,7 +9,7 @@ What ends up unbatched keeps the spelling that it has in the file.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -29,6 +29,9 @@ from onnx_sched.values import Values
 FLOATS = frozenset(
     {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 )
+KERNELS = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}
+"""Convolutions, and the operand that shows how large their windows are, if it is constant."""
+POOLS = frozenset({"MaxPool", "AveragePool"})
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Min", "Max", "Sum", "Mean"})
 
 
@@ -118,6 +121,8 @@ def _plain(graph: Graph, values: Values, k: int) -> Unit:
         operands += [None] * (3 - len(operands))
     version = graph.opsets.get(domain, 1)
     named = {**dict(_defaults(node.op_type, version, domain)), **attributes(node)}
+    if domain == "":
+        named = {**_windows(kind, operands, named), **named}
     if domain == "" and kind == "Resize":
         by = _factors(node, values, version)
         if by is not None:
@@ -134,6 +139,23 @@ def _plain(graph: Graph, values: Values, k: int) -> Unit:
         tuple(node.output),
         tuple(sorted(named.items())),
     )
+
+
+def _windows(
+    kind: str, operands: Sequence[Operand], given: Mapping[str, Hashable]
+) -> dict[str, Hashable]:
+    """What a convolution or a pool takes for the attributes of its window where it does not spell them out."""
+    if kind not in KERNELS and kind not in POOLS:
+        return {}
+    weight = operands[KERNELS[kind]] if kind in KERNELS else None
+    kernel = weight.shape[2:] if isinstance(weight, Const) else given.get("kernel_shape")
+    if not isinstance(kernel, tuple):
+        return {}
+    ones = (1,) * len(kernel)
+    found: dict[str, Hashable] = {"kernel_shape": kernel, "strides": ones, "dilations": ones}
+    if given.get("auto_pad", b"NOTSET") == b"NOTSET":
+        found["pads"] = (0,) * (2 * len(kernel))
+    return found
 
 
 def _narrowed(

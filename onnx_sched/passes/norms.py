@@ -16,7 +16,7 @@ from onnx_sched.passes.fold import ones_like
 from onnx_sched.passes.norm_forms import apply, by_channels, on_columns
 from onnx_sched.passes.normalise import affine
 from onnx_sched.passes.products import biases_like
-from onnx_sched.passes.rule import Batch, Rule, Table
+from onnx_sched.passes.rule import Batch, Rule, Table, laid_const
 from onnx_sched.plan import Refused
 from onnx_sched.stacking import lead, packed
 
@@ -56,11 +56,12 @@ def layer_norm(batch: Batch) -> None:
     bulk = batch.bulk(shape)
     name, layout = home(batch, range(wrap(written, rank), rank))
     tail = tuple((a,) for a in range(wrap(written, rank), rank))
-    if layout[-len(tail) :] != tail:
+    scales = batch.consts(1)
+    fits = len(scales) == 1 or laid_const(scales, layout, bulk) is not None
+    if layout[-len(tail) :] != tail or not fits:
         layout = lead(rank)
         name = batch.store.get(lanes, layout)
     axis = wrap(written, rank) - rank
-    scales = batch.consts(1)
     shifts = biases_like(batch, 2, [scales[0].shape] * batch.size)
     shifts = shifts[:1] if len({c.key for c in shifts}) == 1 else shifts
     if len(scales) == 1 and len(shifts) <= 1:

@@ -237,7 +237,7 @@ def several(batch: Batch) -> None:
 
 
 RULES: Table = {
-    SEVERAL: Rule(several, check_matmul, optional=(2,), heavy=True),
+    SEVERAL: Rule(several, check_matmul, optional=(2,)),
     LINEAR: Rule(linear, check_matmul, optional=(2,), heavy=True),
     "MatMul": Rule(matmul, check_matmul, heavy=True),
 }

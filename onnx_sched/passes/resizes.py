@@ -20,7 +20,7 @@ from onnx_sched.passes.normalise import FLOATS
 from onnx_sched.passes.rule import Batch, Rule, Table
 from onnx_sched.plan import Refused
 from onnx_sched.resizing import SCALES
-from onnx_sched.stacking import LANE, Axis, Layout, lead
+from onnx_sched.stacking import LANE, Axis, lead
 
 OTHER_WAYS = ("axes", "keep_aspect_ratio_policy")
 """Attributes about how the factors are given."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from onnx import NodeProto
 
-from onnx_sched.circuit import MAPS, Circuit, Unit, node_label
+from onnx_sched.circuit import MAPS, WEIGHTED, Circuit, Unit, node_label
 from onnx_sched.constants import Const
 from onnx_sched.passes.axes import wrap
 from onnx_sched.passes.boundaries import Store
@@ -108,6 +108,10 @@ class _Rewrite:
                     if len(bundle) > 1:  # a single value is made under its own name
                         self._homes.add_group(bundle)
                     self._group_of.update(dict.fromkeys(bundle, group))
+        for group in self._plan.groups:
+            if group.kind == WEIGHTED:
+                # The products inside lie in one place, and no lane of them is made by itself.
+                self._homes.add_group(tuple(u.parts[0].outputs[0] for u in group.units))
         for bundle, layout, source in openings(circuit):
             self._homes.add_view(View(bundle, layout, source))
         self._gone = {k for g in plan.groups for u in g.units for k in u.nodes}

@@ -97,7 +97,9 @@ def _as_product(batch: Batch) -> bool:
     held = tuple(k for k in (0, 1) if batch.lanes(k) is not None)
     places = [Place(held, "batch", at) for at in range(len(factors.batches) + 1)]
     if len(held) == 1:
-        places.insert(0, Place(held, "free"))
+        # ONNX Runtime gets the shape wrong where matrices are repeated and there is nothing to sum.
+        nothing = factors.inner is not None and batch.may_be_empty(factors.size(0, factors.inner))
+        places = [Place(held, "free"), *([] if nothing else places)]
     bundles = [batch.lanes(k) or (batch.single(k) or "",) for k in (0, 1)]
     wish, bulk = batch.store.wish(batch.outputs()), batch.out_bulk()
 

@@ -175,8 +175,7 @@ class Worklist:
         if reduction.weighed is not None:
             bundles = reduction.weighed.bundles
         if reduction.linear is not None:
-            first = reduction.linear.units[0].operands[0]
-            bundles = [reduction.linear.lanes(0) or (str(first),), reduction.beside]
+            bundles = [reduction.linear.lanes(0) or (), reduction.beside]
         return [piece for bundle in bundles for piece in self._homes.pieces(bundle)]
 
     def _closing(self, k: int) -> list[Piece] | None:
