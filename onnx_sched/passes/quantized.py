@@ -33,6 +33,8 @@ NARROW = frozenset(
 )
 """Quantised element types that can be stacked: whole bytes, known to every runtime."""
 
+ROUNDS = "ONNX Runtime would round the weights of all lanes by one scale"
+
 
 def check(unit: Unit, circuit: Circuit) -> str | None:
     """Scale and zero point constant, whole bytes, shapes known."""
@@ -61,8 +63,13 @@ def quantise(batch: Batch) -> None:
 def _tensors(batch: Batch, equal: bool) -> None:
     """One scale a lane: the lanes are the axis that scales go along."""
     rank = len(batch.shape(0))
-    if batch.emit.opset >= 13 and at_rounded_weights(batch.unit, batch.circuit):
-        equal = False  # ONNX Runtime would round the weights of all lanes by one scale
+    if equal and batch.emit.opset >= 13 and at_rounded_weights(batch.unit, batch.circuit):
+        try:
+            _by_lane(batch, rank)
+        except Refused as refused:
+            reason = f"its lanes need scales of their own: {ROUNDS}; {refused.reason}"
+            raise Refused(refused.code, reason) from None
+        return
     if equal:
         layout = choose(batch, [0], lambda la: True, lead(rank))
         parameters = [batch.emit.const(batch.consts(k)[0], _hint(batch, k)) for k in _given(batch)]
@@ -70,6 +77,11 @@ def _tensors(batch: Batch, equal: bool) -> None:
         return
     if batch.emit.opset < 13:
         raise Refused("S302", f"{batch.unit.kind} has one scale for all before opset 13")
+    _by_lane(batch, rank)
+
+
+def _by_lane(batch: Batch, rank: int) -> None:
+    """A scale for each lane, along the axis of lanes."""
     layout = choose(batch, [0], lambda la: (LANE,) in la, lead(rank))
     _make(batch, layout, [_beside(batch, k) for k in _given(batch)], layout.index((LANE,)))
 

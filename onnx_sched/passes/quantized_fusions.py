@@ -41,6 +41,9 @@ NEAR = frozenset({"Identity", "Transpose"})
 FAR = NEAR | frozenset("Flatten MaxPool Reshape Slice Squeeze Unsqueeze".split())
 """Ops through which a single scale is carried."""
 
+LANEWISE = frozenset({"Concat", "Gather", "Split"})
+"""Ops that may be gone where lanes run as one."""
+
 CLIPS = frozenset({"Clip", "Relu"})
 """Ops that may be left out before QuantizeLinear."""
 
@@ -84,7 +87,7 @@ class QuantizedFusions:
         self.before: dict[int, NodeProto] = {}
         self.behind: dict[int, NodeProto] = {}
         self._rank = rank
-        self._by_lane = {id(n) for n in nodes if id(n) in new and _has_axis(n)}
+        self._by_lane = {id(n) for n in nodes if id(n) in new and has_axis(n)}
         self._makers: dict[str, NodeProto] = {}
         self._readers: dict[str, list[NodeProto]] = defaultdict(list)
         if not self._by_lane:
@@ -113,7 +116,7 @@ class QuantizedFusions:
     def _sources(self, op: NodeProto) -> list[_Seen]:
         """What dequantises the operands; nothing if one of them comes from elsewhere."""
         found = []
-        for k, name in enumerate(_quantised(op)):
+        for k, name in enumerate(quantised(op)):
             source = self._source(name)
             constant = op.op_type == "Where" or (op.op_type in WEIGHED and k == 1)
             if source.node is None and not constant:
@@ -167,13 +170,13 @@ class QuantizedFusions:
         return not matrix or bool(axis % 2) == turned
 
 
-def _has_axis(node: NodeProto) -> bool:
+def has_axis(node: NodeProto) -> bool:
     """Whether something quantises or dequantises by more than one scale."""
     kinds = ("DequantizeLinear", "QuantizeLinear")
     return node.op_type in kinds and any(a.name == "axis" for a in node.attribute)
 
 
-def _quantised(op: NodeProto) -> Sequence[str]:
+def quantised(op: NodeProto) -> Sequence[str]:
     """The operands that must be dequantised, so that an op can run on integers."""
     operands = list(op.input)
     if op.op_type == "Where":
@@ -182,36 +185,53 @@ def _quantised(op: NodeProto) -> Sequence[str]:
 
 
 def at_rounded_weights(unit: Unit, circuit: Circuit) -> bool:
-    """Whether something quantises or dequantises for an op of which constant weights would be rounded."""
+    """Whether something quantises or dequantises for an op of which constant weights would be rounded.
+
+    What only brings lanes together or takes them apart may be gone when they run as one.
+    """
     if unit.kind == "QuantizeLinear":
-        op = _behind_moves(unit, circuit, FAR | CLIPS)
-        return op is not None and _is_rounded(op, circuit)
-    return any(_is_rounded(op, circuit) for op in _ahead(unit, circuit, FAR))
+        ops = _behind(unit, circuit, FAR | CLIPS | LANEWISE)
+    else:
+        ops = _ahead(unit, circuit, FAR | LANEWISE)
+    return any(_is_rounded(op, circuit) for op in ops)
 
 
 def _is_rounded(op: Unit, circuit: Circuit) -> bool:
     """Whether constant weights stand between what dequantises and what quantises."""
     if op.kind not in {"Conv", "ConvTranspose", LINEAR} or not isinstance(op.operands[1], Const):
         return False
-    source = _behind_moves(op, circuit, FAR)
-    if source is None or source.kind != "DequantizeLinear":
+    sources = _behind(op, circuit, FAR | LANEWISE)
+    if all(source.kind != "DequantizeLinear" for source in sources):
         return False
-    return any(u.kind == "QuantizeLinear" for u in _ahead(op, circuit, FAR | CLIPS))
+    return any(u.kind == "QuantizeLinear" for u in _ahead(op, circuit, FAR | CLIPS | LANEWISE))
 
 
-def _behind_moves(unit: Unit, circuit: Circuit, moves: Collection[str]) -> Unit | None:
-    """What makes the first operand before it is moved."""
-    operand = unit.operands[0]
-    maker = circuit.maker.get(operand) if isinstance(operand, str) else None
-    if maker is not None and maker.kind in moves:
-        return _behind_moves(maker, circuit, moves)
-    return maker
+def _behind(unit: Unit, circuit: Circuit, moves: Collection[str]) -> Iterator[Unit]:
+    """What makes the first operand before it is moved; all operands of what puts some together."""
+    seen: set[int] = set()
+    todo = [unit]
+    for user in todo:
+        for operand in user.operands if user.kind == "Concat" else user.operands[:1]:
+            maker = circuit.maker.get(operand) if isinstance(operand, str) else None
+            if maker is None or maker.number in seen:
+                continue
+            seen.add(maker.number)
+            if maker.kind in moves:
+                todo.append(maker)
+            else:
+                yield maker
 
 
 def _ahead(unit: Unit, circuit: Circuit, moves: Collection[str]) -> Iterator[Unit]:
-    """What reads the result as its first operand after it is moved."""
-    for user, k in circuit.users.get(unit.outputs[0], ()):
-        if k == 0 and user.kind in moves:
-            yield from _ahead(user, circuit, moves)
-        elif k == 0:
-            yield user
+    """What reads the results as its first operand after they are moved, or among others put together."""
+    seen: set[int] = set()
+    todo = [unit]
+    for maker in todo:
+        for user, k in (pair for o in maker.outputs for pair in circuit.users.get(o, ())):
+            if user.number in seen or (k and user.kind != "Concat"):
+                continue
+            seen.add(user.number)
+            if user.kind in moves:
+                todo.append(user)
+            else:
+                yield user

@@ -15,6 +15,7 @@ from onnx import NodeProto
 
 from onnx_sched.circuit import MAPS, WEIGHTED, Circuit, Unit, node_label
 from onnx_sched.constants import Const
+from onnx_sched.dims import Shape
 from onnx_sched.passes.axes import wrap
 from onnx_sched.passes.boundaries import Store
 from onnx_sched.passes.compose import behind, compose
@@ -23,6 +24,8 @@ from onnx_sched.passes.fold import fold_centres, fold_norms
 from onnx_sched.passes.fusion_guards import guards
 from onnx_sched.passes.homes import Homes, Piece, View
 from onnx_sched.passes.lane_sums import LaneSums
+from onnx_sched.passes.quantized_losses import Manners, worse
+from onnx_sched.passes.quantized_moves import Moves
 from onnx_sched.passes.rule import Batch
 from onnx_sched.passes.rules import read_by, rule_for
 from onnx_sched.passes.wishes import wishes
@@ -163,16 +166,45 @@ class _Rewrite:
             self._emit,
             may_be_empty=not (self._circuit.nonempty or fixed),
         )
-        return [
+        kept = [
             replace(m, proto=proto) for m in made for proto in apart.get(id(m.proto), (m.proto,))
         ]
+        nodes, new = [m.proto for m in kept], {id(m.proto) for m in kept if m.group is not None}
+        outputs = self._graph.output_set
+        first = Moves(nodes, new, outputs, self._known_of, self._emit).first()
+        made_as = {id(m.proto): m for m in kept}
+        kept = [
+            replace(made_as[like], proto=proto)
+            for m in kept
+            for proto, like in first.get(id(m.proto), ((m.proto, id(m.proto)),))
+        ]
+        self._check_products(kept)
+        return kept
+
+    def _check_products(self, made: list[Made]) -> None:
+        """Refuse a group that makes a quantised product run worse than it did."""
+        nodes, outputs = self._graph.nodes, self._graph.output_set
+        if all(node.op_type != "DequantizeLinear" for node in nodes):
+            return
+        old = Manners(nodes, outputs, self._known_of)
+        new = Manners([m.proto for m in made], outputs, self._known_of)
+        groups = dict(enumerate(self._plan.groups))
+        members = {n: [nodes[k] for u in g.units for k in u.nodes] for n, g in groups.items()}
+        found = worse(old, new, [(m.proto, m.group) for m in made], members)
+        if found is not None:
+            raise GroupRefused(found[0], Refused("S305", found[1]))
 
     def _type(self, name: str) -> tuple[int | None, int]:
         """Number of axes, if known, and element type of a value of the original or of a new weight."""
+        shape, elem_type = self._known_of(name)
+        return (None if shape is None else len(shape)), elem_type
+
+    def _known_of(self, name: str) -> tuple[Shape | None, int]:
+        """Shape, if known, and element type of such a value."""
         if name in self._emit.fresh:
-            return self._emit.fresh[name].rank, self._emit.fresh[name].elem_type
+            return self._emit.fresh[name].shape, self._emit.fresh[name].elem_type
         known = self._circuit.values.types.get(name)
-        return (known.rank, known.elem_type) if known is not None else (None, 0)
+        return (known.shape, known.elem_type) if known is not None else (None, 0)
 
     def _sign(self, item: Item, served: Group | None, node: NodeProto) -> None:
         """Note on a new node what it stands for: an optimised model tells where it comes from."""

@@ -213,7 +213,9 @@ _ALL = (
         "S305",
         "would lose a fusion",
         "ONNX Runtime runs a whole attention block as one node where it finds separate products for "
-        "query, key and value. With these made one, it did not, and the fused node is worth more.",
+        "query, key and value. With these made one, it did not, and the fused node is worth more. It "
+        "runs a product on integers where what it reads is dequantised right before it; with lanes "
+        "taken apart or brought together in between it would not, or would round what it did not.",
         "Nothing: the runtime does better by itself here.",
     ),
     Code(
