@@ -106,7 +106,13 @@ def _mapped(circuit: Circuit, root: str, chain: tuple[Unit, ...], value: str) ->
     """The map of a chain."""
     shape, end = circuit.shape(root), circuit.shape(value)
     width = shape[-1] if shape else None
-    if not shape or len(shape) < 2 or not end or not isinstance(width, int) or not 1 < width * width <= LARGEST:
+    if (
+        not shape
+        or len(shape) < 2
+        or not end
+        or not isinstance(width, int)
+        or not 1 < width * width <= LARGEST
+    ):
         return None
     start = _State(np.eye(width), np.zeros(width), len(shape) - 1, shape)
     states: dict[str, _State] = {root: start}

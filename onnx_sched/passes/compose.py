@@ -2,7 +2,7 @@
 
     LayerNorm(affine(x_i))                      ==>  LayerNorm(Linear(x_i, R_i, c_i))
     LayerNorm(affine(Linear(x_i, W_i, b_i)))    ==>  LayerNorm(Linear(x_i, W_i R_i, b_i R_i + c_i))
-    Split(Linear(x_i, W_i, b_i), axis=-1)       ==>  Linear(x_i, W_i[:, :n], b_i[:n]), Linear(x_i, W_i[:, n:], b_i[n:])
+    Split(Linear(x_i, [U_i V_i], [c_i d_i]))    ==>  Linear(x_i, U_i, c_i), Linear(x_i, V_i, d_i)
 
 The first two mix features that the chain keeps apart, so one that is not finite would spread.  Therefore only
 norms over all these features may read the result: they spread it as well.  What stood in between is left out
@@ -27,7 +27,7 @@ FORMS = tuple(sorted(COMPOSED))
 
 
 def find(circuit: Circuit) -> dict[int, Unit]:
-    """By unit: the linear map (or several) that makes the same of what is further back, where there is one."""
+    """By unit: the linear map (or several) that makes the same of what is further back."""
     found: dict[int, Unit] = {}
     aliased = frozenset(circuit.values.canon.values()) | circuit.graph.output_set
     for unit in circuit.units:
@@ -67,7 +67,7 @@ def behind(groups: Sequence[Group]) -> frozenset[int]:
 
 
 def ends(circuit: Circuit, groups: Sequence[Group]) -> dict[int, int]:
-    """By group that may be part of a linear map in this plan: the group with which that ends; both by place."""
+    """By group that may be part of a linear map in this plan: the group with which that ends, by place."""
     into = {
         p.number: n
         for n, g in enumerate(compose(circuit, groups))
@@ -118,9 +118,7 @@ def _mapped(circuit: Circuit, unit: Unit) -> Unit | None:
         parts = (first, *parts)
     elif not found.used:
         return None  # a feature that is not finite would reach results that do not follow from it
-    return replace(
-        unit, kind=LINEAR, operands=(root, weight, bias), attributes=(), parts=parts
-    )
+    return replace(unit, kind=LINEAR, operands=(root, weight, bias), attributes=(), parts=parts)
 
 
 def _constants(found: Affine) -> tuple[Const, Const | None]:

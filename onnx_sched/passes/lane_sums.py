@@ -65,7 +65,9 @@ class LaneSums:
         if not bundles[0] and cost >= MOVED:
             return None  # nothing is gained by numbers that are all alike where lanes must be moved
         names = [
-            self.store.get(bundle, layout) if bundle else self._alike(bundles[1], mean, way.left == 1)
+            self.store.get(bundle, layout)
+            if bundle
+            else self._alike(bundles[1], mean, way.left == 1)
             for bundle, layout in zip(bundles, way.layouts, strict=True)
         ]
         route = steps(alone, way.whole, single) or ()
@@ -96,7 +98,9 @@ class LaneSums:
                 layout = packed(len(shape), axis - factors.rank + len(shape))
             if bundle:
                 held = k in slots
-                names.append(self.store.get(bundle, layout) if held else self.store.value(bundle[0]))
+                names.append(
+                    self.store.get(bundle, layout) if held else self.store.value(bundle[0])
+                )
         last = self.circuit.graph.nodes[reduction.units[-1].nodes[-1]].op_type
         op_type = last if last.startswith("Reduce") else "ReduceSum"
         whole = self.emit.node("Mul", names, hint)[0] if len(names) == 2 else names[0]
@@ -145,7 +149,11 @@ class LaneSums:
         if len(names) == 3 and len(shape) == 2 and self.emit.opset >= 7:
             return self.emit.node("Gemm", names, hint, outputs)[0]
         made = self.emit.node("MatMul", names[:2], hint, 1 if len(names) == 3 else outputs)[0]
-        return self.emit.node("Add", [made, names[2]], f"{hint}_add", outputs)[0] if names[2:] else made
+        return (
+            self.emit.node("Add", [made, names[2]], f"{hint}_add", outputs)[0]
+            if names[2:]
+            else made
+        )
 
     def _run(self, lanes: Bundle, reduction: Reduction, hint: str, out: str | None) -> str:
         """The sum of lanes that lie together; their mean if it is the whole."""

@@ -9,30 +9,23 @@ What ends up unbatched keeps the spelling that it has in the file.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
-import onnx
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto
 
-from onnx_sched.circuit import EMBEDDING, LINEAR, Circuit, Operand, Unit
-from onnx_sched.constants import Array, Const, from_array
+from onnx_sched.circuit import LINEAR, Circuit, Unit
+from onnx_sched.constants import Array, Const
 from onnx_sched.graph import Graph
 from onnx_sched.nodes import attributes, domain_of
 from onnx_sched.passes import compose, weighted_sums
-from onnx_sched.resizing import SCALES, factors
-from onnx_sched.slicing import cuts
+from onnx_sched.passes.units import operand_of, plain
 from onnx_sched.values import Values
 
 FLOATS = frozenset(
     {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 )
-KERNELS = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}
-"""Convolutions, and the operand that shows how large their windows are, if it is constant."""
-POOLS = frozenset({"MaxPool", "AveragePool"})
-COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Min", "Max", "Sum", "Mean"})
 
 
 def normalise(graph: Graph, values: Values) -> Circuit:
@@ -43,7 +36,7 @@ def normalise(graph: Graph, values: Values) -> Circuit:
     for k in range(len(graph.nodes)):
         if not graph.live[k] or _is_no_unit(graph, values, k) or k in absorbed:
             continue
-        unit = spellings.start(k) or _plain(graph, values, k)
+        unit = spellings.start(k) or plain(graph, values, k)
         while (grown := spellings.grow(unit)) is not None:
             absorbed[grown.nodes[-1]] = k
             unit = grown
@@ -91,117 +84,6 @@ def _preds(graph: Graph, values: Values, units: Sequence[Unit]) -> tuple[tuple[i
     return tuple(tuple(sorted(f)) for f in found)
 
 
-@lru_cache(maxsize=4096)
-def _defaults(op_type: str, version: int, domain: str) -> tuple[tuple[str, Hashable], ...]:
-    """Attribute defaults that the op's schema gives."""
-    try:
-        schema = onnx.defs.get_schema(op_type, version, domain)
-    except onnx.defs.SchemaError:
-        return ()
-    found = []
-    for name, attribute in schema.attributes.items():
-        proto = attribute.default_value
-        if proto.type:
-            value = helper.get_attribute_value(proto)
-            found.append((name, tuple(value) if isinstance(value, list) else value))
-    return tuple(found)
-
-
-def _plain(graph: Graph, values: Values, k: int) -> Unit:
-    """The unit of a single node."""
-    node = values.op(graph.nodes[k])
-    domain = domain_of(node)
-    operands = [_operand(values, name) for name in node.input]
-    if node.op_type in COMMUTATIVE and domain == "" and len(operands) == 2:
-        operands.sort(key=lambda o: isinstance(o, Const))
-    kind = node.op_type
-    if kind == "Gather" and domain == "" and _is_embedding(node, operands):
-        kind = EMBEDDING
-    if domain == "" and kind in ("Conv", "LayerNormalization"):
-        operands += [None] * (3 - len(operands))
-    version = graph.opsets.get(domain, 1)
-    named = {**dict(_defaults(node.op_type, version, domain)), **attributes(node)}
-    if domain == "":
-        named = {**_windows(kind, operands, named), **named}
-    if domain == "" and kind == "Resize":
-        by = _factors(node, values, version)
-        if by is not None:
-            operands, named[SCALES] = operands[:1], by
-    if domain == "" and kind == "Slice":
-        operands, changed = _narrowed(node, operands, values, version)
-        named |= changed
-    return Unit(
-        -1,
-        kind,
-        domain,
-        (k,),
-        tuple(operands),
-        tuple(node.output),
-        tuple(sorted(named.items())),
-    )
-
-
-def _windows(
-    kind: str, operands: Sequence[Operand], given: Mapping[str, Hashable]
-) -> dict[str, Hashable]:
-    """What a convolution or a pool takes for the attributes of its window where it does not spell them out."""
-    if kind not in KERNELS and kind not in POOLS:
-        return {}
-    weight = operands[KERNELS[kind]] if kind in KERNELS else None
-    kernel = weight.shape[2:] if isinstance(weight, Const) else given.get("kernel_shape")
-    if not isinstance(kernel, tuple):
-        return {}
-    ones = (1,) * len(kernel)
-    found: dict[str, Hashable] = {"kernel_shape": kernel, "strides": ones, "dilations": ones}
-    if given.get("auto_pad", b"NOTSET") == b"NOTSET":
-        found["pads"] = (0,) * (2 * len(kernel))
-    return found
-
-
-def _narrowed(
-    node: NodeProto, operands: list[Operand], values: Values, opset: int
-) -> tuple[list[Operand], dict[str, Hashable]]:
-    """A Slice by the axes of which it leaves something out, if it names others, too; its bounds as int64."""
-    names = [values.first(n) for n in node.input]
-    shape = values.shape(names[0])
-    ints = [values.ints.get(n, None) if n else () for n in names[1:]]
-    found = cuts(shape, ints, attributes(node), opset) if shape is not None else None
-    if not found:
-        return operands, {}
-    rows = {"starts": 1, "ends": 2, "axes": 0, "steps": 3}
-    if opset < 10:
-        return operands, {n: tuple(c[k] for c in found) for n, k in rows.items() if n != "steps"}
-    bounds = [o for o in operands[1:] if isinstance(o, Const)]
-    whole = len(bounds[0].shape) == 1 and bounds[0].shape[0] == len(found)
-    if whole and all(o.elem_type == TensorProto.INT64 for o in bounds):
-        return operands, {}
-    arrays = [np.array([c[k] for c in found], np.int64) for k in rows.values()]
-    made = [from_array(a, TensorProto.INT64) for a in arrays]
-    return [operands[0], *made], {}
-
-
-def _factors(node: NodeProto, values: Values, opset: int) -> tuple[float, ...] | None:
-    """By how much a Resize resizes each axis, if that is known."""
-    names = [values.first(n) for n in (*node.input, "", "", "")]
-    shape = values.shape(names[0])
-    if shape is None:
-        return None
-    return factors(node, shape, values.constants.get(names[2]), values.ints.get(names[3]), opset)
-
-
-def _is_embedding(node: NodeProto, operands: Sequence[Operand]) -> bool:
-    """Whether a Gather looks up rows of a constant table."""
-    table, index = operands
-    flat = all(a.name != "axis" or a.i in (0, -2) for a in node.attribute)
-    return flat and isinstance(table, Const) and table.rank == 2 and isinstance(index, str)
-
-
-def _operand(values: Values, name: str) -> Operand:
-    if not name:
-        return None
-    return values.constants.get(name) or values.first(name)
-
-
 def row(const: Const, width: int) -> Const | None:
     """A constant as one row [width]; None if it is none (a column, or more than one row)."""
     if (
@@ -228,7 +110,10 @@ class _Spellings:
         node = self._graph.nodes[k]
         if domain_of(node) or node.op_type not in ("MatMul", "Gemm"):
             return None
-        x, weight = _operand(self._values, node.input[0]), self._values.constants.get(node.input[1])
+        x, weight = (
+            operand_of(self._values, node.input[0]),
+            self._values.constants.get(node.input[1]),
+        )
         known = self._values.types.get(x) if isinstance(x, str) else None
         if (
             weight is None
@@ -272,7 +157,7 @@ class _Spellings:
             return self._affine(unit, reader)
         if self._graph.nodes[reader].op_type != "ReduceSum":
             return None
-        total = _plain(self._graph, self._values, reader)
+        total = plain(self._graph, self._values, reader)
         return weighted_sums.together(unit, total, self._values, self._graph.opset)
 
     def _only_reader(self, value: str) -> int | None:

@@ -230,6 +230,7 @@ FORMS: dict[str, Callable[[Batch], None]] = {
 }
 """How linear maps can be run, by the name of the form."""
 
+
 def several(batch: Batch) -> None:
     """Each of several linear maps as a batched node of its own."""
     for units in zip(*(pieces(u) for u in batch.units), strict=True):

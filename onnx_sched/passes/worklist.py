@@ -212,7 +212,9 @@ class Worklist:
             item.needs.discard(n)
         by_place = sorted(range(len(self.items)), key=lambda n: (self.items[n].place, n))
         rank = {n: r for r, n in enumerate(by_place)}
-        return [by_place[r] for r in _sorted([[rank[m] for m in self.items[n].needs] for n in by_place])]
+        return [
+            by_place[r] for r in _sorted([[rank[m] for m in self.items[n].needs] for n in by_place])
+        ]
 
     def _needs(self, item: Item) -> list[str]:
         """Names of everything that must be there before an item is made."""
