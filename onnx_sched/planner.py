@@ -17,7 +17,7 @@ from onnx_sched.payoff import idle_regions
 from onnx_sched.plan import Group, Optimum, Plan, Refusal, merged
 from onnx_sched.progress import Step
 from onnx_sched.refusals import called, explain
-from onnx_sched.sums import reductions
+from onnx_sched.sums import reductions, settled
 from onnx_sched.variants import Modeller
 
 
@@ -121,6 +121,7 @@ def without(
         place, part = inner.get(label, analysis), parts[label]
         gone = [g for g in part.groups if (label, g.region) in doomed]
         left = regions([g for g in part.groups if (label, g.region) not in doomed])
+        left = settled(place.circuit, left)
         refusals = merged([*part.refusals, *refuse(place, gone, code, reason)])
         sums = reductions(place.circuit, left)
         parts[label] = replace(part, groups=left, reductions=sums, refusals=refusals, bodies=())
@@ -276,6 +277,7 @@ def made(
     """Rewrite; a group that turns out to be impossible is left out, and the reason noted."""
     circuit = analysis.circuit
     while groups:
+        groups = settled(circuit, groups)
         plan = Plan(groups, reductions(circuit, groups))
         try:
             return rewrite(circuit, plan, analysis.names, analysis.known), groups

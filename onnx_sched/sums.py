@@ -50,6 +50,16 @@ def addable(circuit: Circuit, groups: Sequence[Group]) -> frozenset[int]:
     return frozenset(n for n in homes if n is not None)
 
 
+def settled(circuit: Circuit, groups: Sequence[Group]) -> tuple[Group, ...]:
+    """The groups, asked for a sum by a product only where something adds up their lanes so."""
+    if not any(g.summed for g in groups):
+        return tuple(groups)
+    there = addable(circuit, groups)
+    return tuple(
+        replace(g, summed=False) if g.summed and n not in there else g for n, g in enumerate(groups)
+    )
+
+
 class _Sums:
     def __init__(self, circuit: Circuit, groups: Sequence[Group]) -> None:
         self._circuit = circuit

@@ -23,7 +23,7 @@ from onnx_sched.passes.fold import NORMS
 from onnx_sched.passes.rewrite import GroupRefused, Rewritten, rewrite
 from onnx_sched.payoff import Costs, region_costs, replaced
 from onnx_sched.plan import Group, Plan
-from onnx_sched.sums import addable, reductions
+from onnx_sched.sums import addable, reductions, settled
 from onnx_sched.weighing import FORM as WEIGHTED_SUM
 
 SEPARATE = "separate"
@@ -170,9 +170,10 @@ def formed(
     taken = compose.behind(compose.compose(circuit, found))
     kept = [g for g in apart if all(u.number in taken for u in g.units)]
     if not kept:
-        return tuple(found)
+        return settled(circuit, found)
     place = {u.number: n for n, g in enumerate(groups) for u in g.units}
-    return tuple(sorted((*found, *kept), key=lambda g: place[g.units[0].number]))
+    whole = sorted((*found, *kept), key=lambda g: place[g.units[0].number])
+    return settled(circuit, whole)
 
 
 def _parts(group: Group) -> list[Group]:

@@ -276,6 +276,52 @@ def test_what_would_not_be_the_same_is_left_alone(why: str) -> None:
     assert not any(composed(circuit, g) for g in groups)
 
 
+SPLIT = "q@ = MatMul(a@, u@) r@ = Add(q@, shift@) v@, z@ = Split<axis=-1>(r@, cut) "
+MEET = "e@ = Concat<axis=-1>(z@, v@) "
+SPLIT_GATE = SPLIT + MEET
+
+EXTREMES: Mapping[str, tuple[str, str, float]] = {
+    "a bias that is no number": ("", "bias1", np.nan),
+    "an infinite bias": ("", "bias1", np.inf),
+    "a weight that is no number": ("", "weight1", np.nan),
+    "a product beyond the largest number": ("c@ = Mul(i@, two) e@ = Mul(c@, two)", "two", 1e25),
+    "numbers that vanish": ("c@ = Mul(i@, two) e@ = Mul(c@, two)", "two", 1e-25),
+    "a shift that is taken back": ("c@ = Add(i@, two) e@ = Sub(c@, two)", "two", 1e6),
+}
+
+
+@pytest.mark.parametrize("why", EXTREMES)
+def test_numbers_that_would_round_or_overflow_elsewhere_are_left_alone(why: str) -> None:
+    """No NaN, no infinity and no extremes go into a composed map, and nobody is warned of any."""
+    ending, name, value = EXTREMES[why]
+    model = build(Chain(LERP.format(x="a@") + (ending or GATE), ()))
+    tensor = next(t for t in model.graph.initializer if t.name == name)
+    array = onnx.numpy_helper.to_array(tensor).copy()
+    array.reshape(-1)[-1] = value
+    tensor.CopyFrom(onnx.numpy_helper.from_array(array, name))
+    circuit = analysed(model).circuit
+    _, groups = best_groups(circuit, lambda unit: False)
+    assert not any(composed(circuit, g) for g in groups)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("tail", [GATE, SPLIT_GATE])
+def test_a_lane_without_a_bias_has_a_row_of_zeros(tail: str, form: str) -> None:
+    """Lanes with and without one are composed together."""
+    split = tail == SPLIT_GATE
+    body = tail if split else LERP.format(x="a@") + tail
+    model = build(Chain(body, ()), "y@ = Relu(e@)" if split else NORM)
+    (add,) = (n for n in model.graph.node if n.output[0] == ("r1" if split else "a1"))
+    (product,) = (n for n in model.graph.node if n.output[0] == add.input[0])
+    product.output[0] = add.output[0]
+    model.graph.node.remove(add)
+    circuit = analysed(model).circuit
+    _, groups = best_groups(circuit, lambda unit: False)
+    assert [g.size for g in groups if composed(circuit, g)] == [LANES]
+    new = composing(model, form)
+    assert compare(model, new, *({"N": n} for n in (1, 3, 0)), tolerance=2e-4) == 3
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_what_others_read_is_still_made(form: str) -> None:
     """A value in the middle of a chain that is an output of the model stays one."""
@@ -284,10 +330,6 @@ def test_what_others_read_is_still_made(form: str) -> None:
     new = composing(model, form)
     assert [o.name for o in new.graph.output] == ["y", "i1", "a0"]
     assert compare(model, new, *({"N": n} for n in (1, 3, 0)), tolerance=2e-4) == 3
-
-
-SPLIT = "q@ = MatMul(a@, u@) r@ = Add(q@, shift@) v@, z@ = Split<axis=-1>(r@, cut) "
-MEET = "e@ = Concat<axis=-1>(z@, v@) "
 
 
 @pytest.mark.parametrize("every", [True, False], ids=["all maps", "these alone"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -24,8 +24,8 @@ from onnx_sched.errors import UsageError
 from onnx_sched.levelling import best_groups
 from onnx_sched.options import Options, unsummed
 from onnx_sched.planner import made
-from onnx_sched.sums import addable
-from onnx_sched.variants import choices, formed, forms
+from onnx_sched.sums import addable, settled
+from onnx_sched.variants import choices, formed, forms, kind_key
 from onnx_sched.weighing import FORM, SMALLEST, Factors, Place, ways
 from onnx_sched.writing import fill_all
 from tests.examples_weighted import WEIGHTED
@@ -400,3 +400,18 @@ def test_nothing_to_sum_is_a_row_of_zeros(lanes: str) -> None:
         new = assemble(model, analysis.circuit, rewritten)
         fill_all(new, rewritten.fresh)
         assert compare(model, new, *sizes) == len(sizes)
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_only_what_is_added_up_so_is_asked_for(mix: str) -> None:
+    """A plan asks for sums by a product where there are some: what else asks is refused when it is read."""
+    circuit = analysed(mixed(mix)).circuit
+    _, found = best_groups(circuit, lambda unit: False)
+    there = addable(circuit, found)
+    assert 0 < len(there) < len(found)
+    asked = [replace(g, summed=True) for g in found]
+    assert [g.summed for g in settled(circuit, asked)] == [n in there for n in range(len(found))]
+    every: dict[Hashable, str] = {("sum", kind_key(g, circuit)): FORM for g in found}
+    assert [g.summed for g in formed(found, every, circuit)] == [
+        n in there for n in range(len(found))
+    ]

@@ -29,6 +29,9 @@ Numbers = NDArray[np.float64]
 LONGEST = 32
 """A chain of more units than this is not followed."""
 
+EXTREME = 256.0
+"""What a chain multiplies by, or adds, is not beyond this: else it would round or overflow elsewhere."""
+
 LARGEST = 1 << 16
 """A map of more numbers than this is not worked out."""
 
@@ -69,6 +72,14 @@ class _State:
     shift: Numbers
     axis: int
     shape: Shape
+
+    @property
+    def is_tame(self) -> bool:
+        """Whether the numbers are such that one map of them rounds as the chain does."""
+        size = np.abs(self.linear).max(initial=0.0)
+        finite = np.all(np.isfinite(self.linear)) and np.all(np.isfinite(self.shift))
+        large = max(size, np.abs(self.shift).max(initial=0.0)) > EXTREME
+        return bool(finite and not large and size * EXTREME >= 1)
 
     def along(self, change: Callable[[Numbers], Numbers], shape: Shape) -> _State | None:
         """The state after a linear change of the features."""
@@ -118,13 +129,12 @@ def _mapped(circuit: Circuit, root: str, chain: tuple[Unit, ...], value: str) ->
     states: dict[str, _State] = {root: start}
     for unit in chain:
         after = _after(circuit, unit, states)
-        if after is None or after.linear.size > LARGEST:
+        if after is None or after.linear.size > LARGEST or not after.is_tame:
             return None
         states[unit.outputs[0]] = after
     last = states[value]
     same_rows = last.shape[:-1] == shape[:-1] and last.axis == len(last.shape) - 1
-    finite = np.all(np.isfinite(last.linear)) and np.all(np.isfinite(last.shift))
-    return Affine(root, last.linear, last.shift, chain) if same_rows and finite else None
+    return Affine(root, last.linear, last.shift, chain) if same_rows else None
 
 
 def _after(circuit: Circuit, unit: Unit, states: Mapping[str, _State]) -> _State | None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 from onnx import TensorProto
 
-from onnx_sched.circuit import LINEAR, MAPS, SEVERAL, Circuit, Unit
+from onnx_sched.circuit import LINEAR, MAPS, SEVERAL, Circuit, Operand, Unit
 from onnx_sched.constants import Array, Const, from_array
 from onnx_sched.passes.affine import Affine, Numbers, affine
 from onnx_sched.plan import AFFINE, COMPOSED, Group
@@ -81,8 +81,9 @@ def ends(circuit: Circuit, groups: Sequence[Group]) -> dict[int, int]:
 
 def _sign(circuit: Circuit, unit: Unit) -> object:
     """What linear maps must share to run as one."""
-    shapes = (o.shape for o in unit.operands[1:] if isinstance(o, Const))
-    return (unit.kind, unit.attributes, circuit.shape(unit.operands[0]), *shapes)
+    weight = unit.operands[1]  # a bias that a lane has not is a row of zeros
+    shape = weight.shape if isinstance(weight, Const) else None
+    return (unit.kind, unit.attributes, circuit.shape(unit.operands[0]), shape)
 
 
 # -- chains before norms ----------------------------------------------------------------------------
@@ -116,6 +117,8 @@ def _mapped(circuit: Circuit, unit: Unit) -> Unit | None:
         root = str(first.operands[0])
         weight, bias = _product(first, weight, bias)
         parts = (first, *parts)
+        if not all(_is_finite(c) for c in (*first.operands[1:], weight, bias)):
+            return None
     elif not found.used:
         return None  # a feature that is not finite would reach results that do not follow from it
     return replace(unit, kind=LINEAR, operands=(root, weight, bias), attributes=(), parts=parts)
@@ -126,6 +129,11 @@ def _constants(found: Affine) -> tuple[Const, Const | None]:
         return from_array(numbers.astype(np.float32), TensorProto.FLOAT)
 
     return single(found.linear), single(found.shift) if found.shift.any() else None
+
+
+def _is_finite(operand: Operand) -> bool:
+    """Whether a small constant is finite throughout; what is missing is."""
+    return not isinstance(operand, Const) or bool(np.isfinite(operand.load()).all())
 
 
 def _narrows(first: Unit, weight: Const) -> bool:
@@ -148,8 +156,9 @@ def _product(first: Unit, weight: Const, bias: Const | None) -> tuple[Const, Con
     last = bias
 
     def moved(row: Array) -> Array:
-        total = np.asarray(row, np.float64) @ np.asarray(weight.load(), np.float64)
-        result: Array = (total if last is None else total + last.load()).astype(row.dtype)
+        with np.errstate(all="ignore"):
+            total = np.asarray(row, np.float64) @ np.asarray(weight.load(), np.float64)
+            result: Array = (total if last is None else total + last.load()).astype(row.dtype)
         return result
 
     key = ("then", weight.key, None if last is None else last.key)
@@ -157,8 +166,9 @@ def _product(first: Unit, weight: Const, bias: Const | None) -> tuple[Const, Con
 
 
 def _times(left: Array, weight: Const) -> Array:
-    result: Array = np.asarray(left, np.float64) @ np.asarray(weight.load(), np.float64)
-    return result.astype(left.dtype)
+    with np.errstate(all="ignore"):  # what is not finite is told afterwards
+        result: Array = np.asarray(left, np.float64) @ np.asarray(weight.load(), np.float64)
+        return result.astype(left.dtype)
 
 
 # -- Splits behind linear maps ----------------------------------------------------------------------

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from onnx_sched.circuit import LINEAR, MAPS, Circuit, Unit
+from onnx_sched.circuit import LINEAR, MAPS, Circuit, Operand, Unit
 from onnx_sched.constants import Array, Const
 from onnx_sched.plan import Group
 
@@ -31,7 +31,7 @@ def fold_norms(circuit: Circuit, groups: Sequence[Group]) -> tuple[Group, ...]:
     users = _users(circuit, in_group)
     changed: dict[int, Unit] = {}
     for group in groups:
-        differs = group.kind in NORMS and len({_key(u, 1) for u in group.units}) > 1
+        differs = group.kind in NORMS and len({key(u.operands[1]) for u in group.units}) > 1
         if differs and all(_foldable(circuit, unit, in_group, users) for unit in group.units):
             for unit in group.units:
                 _fold(unit, [u for u, _ in users[unit.outputs[0]]], changed)
@@ -66,14 +66,19 @@ def fold_centres(circuit: Circuit, groups: Sequence[Group]) -> tuple[Group, ...]
             assert maker is not None
             _, weight, bias = maker.operands
             assert isinstance(weight, Const)
-            fixed = weight.map(
-                "centred", weight.shape, lambda w: w - w.mean(axis=1, keepdims=True, dtype=w.dtype)
-            )
+            fixed = weight.map("centred", weight.shape, _centred)
             if isinstance(bias, Const):
-                bias = bias.map("centred", bias.shape, lambda b: b - b.mean(dtype=b.dtype))
+                bias = bias.map("centred", bias.shape, _centred)
             changed[maker.number] = replace(maker, operands=(maker.operands[0], fixed, bias))
             changed[unit.number] = replace(unit, attributes=(*unit.attributes, (CENTRED, 1)))
     return tuple(replace(g, units=tuple(changed.get(u.number, u) for u in g.units)) for g in groups)
+
+
+def _centred(numbers: Array) -> Array:
+    """Numbers less their mean along the last axis."""
+    with np.errstate(invalid="ignore"):  # infinite weights come to nothing, as in the norm
+        result: Array = numbers - numbers.mean(axis=-1, keepdims=True, dtype=numbers.dtype)
+    return result
 
 
 def _sole_maker(circuit: Circuit, norm: Unit, home: Mapping[int, Group]) -> Unit | None:
@@ -94,8 +99,8 @@ def _sole_maker(circuit: Circuit, norm: Unit, home: Mapping[int, Group]) -> Unit
     return maker if alone else None
 
 
-def _key(unit: Unit, k: int) -> object:
-    operand = unit.operands[k]
+def key(operand: Operand) -> object:
+    """What equal operands share."""
     return operand.key if isinstance(operand, Const) else operand
 
 

@@ -20,7 +20,7 @@ from onnx_sched.passes.axes import wrap
 from onnx_sched.passes.boundaries import Store
 from onnx_sched.passes.compose import behind, compose
 from onnx_sched.passes.emit import Emitter
-from onnx_sched.passes.fold import fold_centres, fold_norms
+from onnx_sched.passes.fold import fold_centres, fold_norms, key
 from onnx_sched.passes.fusion_guards import guards
 from onnx_sched.passes.homes import Homes, Piece, View
 from onnx_sched.passes.lane_sums import LaneSums
@@ -101,6 +101,7 @@ class _Rewrite:
             for r in plan.reductions
         )
         self._plan = replace(plan, groups=groups, reductions=sums)
+        self._given = plan.groups
         self._number = {id(g): n for n, g in enumerate(self._plan.groups)}
         self._emit = Emitter(circuit.graph.opset, taken, known, circuit.given)
         self._homes = Homes()
@@ -244,7 +245,7 @@ class _Rewrite:
             assert rule is not None
             batch = Batch(item.group, self._circuit, store, self._emit)
             if not batch.varies:
-                raise Refused("S102", "nothing differs between them: they compute one value")
+                raise Refused("S102", self._all_alike(item.group))
             rule.emit(batch)
         elif item.reduction is not None:
             LaneSums(self._circuit, self._emit, store, self._homes).make(item.reduction)
@@ -260,6 +261,16 @@ class _Rewrite:
         for name in self._work.outputs(item):
             if name in self._graph.output_set:
                 store.value(name)
+
+    def _all_alike(self, group: Group) -> str:
+        """Why nothing is left to batch in a group."""
+        given = self._given[self._number[id(group)]]
+        if any(
+            len({key(u.operands[k]) for u in given.units}) > 1
+            for k in range(1, len(given.units[0].operands))
+        ):
+            return "they read one value, and what differs between them goes into the products behind them"
+        return "nothing differs between them: they compute one value"
 
     def _close(self, k: int, pieces: list[Piece], store: Store) -> None:
         """Concat of lanes: a change of layout, and a Concat of what comes from several places."""

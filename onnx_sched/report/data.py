@@ -73,6 +73,7 @@ class GroupRow:
             "body": self.body,
             "region": self.region,
             "summed": self.summed,
+            "taken_in": self.taken_in,
         }
 
 
