@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import ArrayLike
 from onnx import ModelProto
 
-from onnx_sched.judge.runtime import open_session
+from onnx_sched.judge.runtime import RuntimeRefused, open_session
 from onnx_sched.judge.runtime import run as optimized_run
 from tests.nets import Array, feeds, ints, run
 
@@ -37,6 +37,14 @@ def fused(model: ModelProto, path: Path) -> Counter[str]:
 def outputs(model: ModelProto, given: dict[str, Array]) -> dict[str, Array]:
     """What a model gives as people deploy it."""
     return optimized_run(open_session(model.SerializeToString(), "cpu"), given)
+
+
+def needs_a_runtime(model: ModelProto) -> None:
+    """Skip the test, for all to see, where ONNX Runtime does not load the original."""
+    try:
+        open_session(model.SerializeToString(), "cpu")
+    except RuntimeRefused as refused:
+        pytest.skip(f"ONNX Runtime refuses the original: {str(refused)[:60]}")
 
 
 def agree(model: ModelProto, new: ModelProto, **sizes: int) -> None:

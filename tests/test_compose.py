@@ -18,7 +18,6 @@ from onnx.reference import ReferenceEvaluator
 
 import onnx_sched
 from onnx_sched import pipeline
-from onnx_sched.assemble import assemble
 from onnx_sched.circuit import SEVERAL
 from onnx_sched.errors import UsageError
 from onnx_sched.levelling import best_groups
@@ -28,11 +27,9 @@ from onnx_sched.passes.compose import FORMS, composed, ends
 from onnx_sched.passes.rewrite import MEMBERS
 from onnx_sched.passes.rules import BY_DOMAIN
 from onnx_sched.plan_file import to_json
-from onnx_sched.planner import made
 from onnx_sched.variants import SEPARATE, choices, formed, forms, kind_key
-from onnx_sched.writing import fill_all
 from tests.nets import analysed, ints, name_nodes, net, numbers
-from tests.rule_examples import IR, Runs, compare, with_ranks
+from tests.rule_examples import IR, Runs, all_made, compare, with_ranks
 
 LANES = 3
 WIDTH = 4
@@ -156,13 +153,7 @@ def composing(model: ModelProto, form: str, every: bool = True) -> ModelProto:
         else g
         for g in groups
     )
-    rewritten, left = made(analysis, groups, [])
-    assert rewritten is not None
-    assert len(left) == len(groups)
-    new = assemble(model, analysis.circuit, rewritten)
-    fill_all(new, rewritten.fresh)
-    onnx.checker.check_model(new, full_check=True)
-    return new
+    return all_made(model, analysis, groups)
 
 
 def kinds(model: ModelProto) -> Counter[str]:

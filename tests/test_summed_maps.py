@@ -10,13 +10,10 @@ import pytest
 from numpy.typing import ArrayLike
 from onnx import ModelProto
 
-from onnx_sched.assemble import assemble
 from onnx_sched.levelling import best_groups
-from onnx_sched.planner import made
 from onnx_sched.sums import addable, reductions
-from onnx_sched.writing import fill_all
 from tests.nets import analysed, ints, name_nodes, net, nodes_of, numbers, run
-from tests.rule_examples import compare, with_ranks
+from tests.rule_examples import all_made, compare, with_ranks
 
 LANES = 3
 
@@ -71,12 +68,7 @@ def optimised(model: ModelProto) -> ModelProto:
     _, found = best_groups(analysis.circuit, lambda unit: False)
     sums = addable(analysis.circuit, found)
     groups = tuple(replace(g, summed=n in sums) for n, g in enumerate(found))
-    rewritten, left = made(analysis, groups, [])
-    assert rewritten is not None
-    assert len(left) == len(groups)
-    new = assemble(model, analysis.circuit, rewritten)
-    fill_all(new, rewritten.fresh)
-    onnx.checker.check_model(new, full_check=True)
+    new = all_made(model, analysis, groups)
     assert compare(model, new, *({"N": n, "S": 2} for n in (1, 3, 0))) == 3
     return new
 

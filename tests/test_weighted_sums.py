@@ -30,7 +30,7 @@ from onnx_sched.weighing import FORM, SMALLEST, Factors, Place, ways
 from onnx_sched.writing import fill_all
 from tests.examples_weighted import WEIGHTED
 from tests.nets import analysed, ints, name_nodes, net, nodes_of, numbers, physical, run
-from tests.rule_examples import WAYS, Example, carried_out, compare, with_ranks
+from tests.rule_examples import WAYS, Example, all_made, carried_out, compare, with_ranks
 
 LANES = 3
 
@@ -165,12 +165,7 @@ def optimised(model: ModelProto, keeps: Callable[[NodeProto], bool] = keep_nothi
     sums = addable(circuit, found)
     groups = [replace(g, summed=n in sums) for n, g in enumerate(found)]
     groups = [replace(g, form=FORM) if FORM in forms(g, circuit) else g for g in groups]
-    rewritten, left = made(analysis, tuple(groups), [])
-    assert rewritten is not None
-    assert len(left) == len(groups)
-    new = assemble(model, circuit, rewritten)
-    fill_all(new, rewritten.fresh)
-    onnx.checker.check_model(new, full_check=True)
+    new = all_made(model, analysis, groups)
     assert compare(model, new, *({"N": n} for n in (1, 3, 0))) == 3
     return new
 

@@ -55,7 +55,7 @@ def composed(circuit: Circuit, group: Group) -> tuple[Unit, ...]:
 def compose(circuit: Circuit, groups: Sequence[Group]) -> tuple[Group, ...]:
     """The groups with those that have the form of a linear map as one."""
     return tuple(
-        replace(g, units=composed(circuit, g)) if g.form in FORMS and composed(circuit, g) else g
+        replace(g, units=maps) if g.form in FORMS and (maps := composed(circuit, g)) else g
         for g in groups
     )
 

@@ -87,7 +87,7 @@ class QuantizedFusions:
         self.before: dict[int, NodeProto] = {}
         self.behind: dict[int, NodeProto] = {}
         self._rank = rank
-        self._by_lane = {id(n) for n in nodes if id(n) in new and has_axis(n)}
+        self._by_lane = {id(n) for n in nodes if id(n) in new and _has_axis(n)}
         self._makers: dict[str, NodeProto] = {}
         self._readers: dict[str, list[NodeProto]] = defaultdict(list)
         if not self._by_lane:
@@ -116,7 +116,7 @@ class QuantizedFusions:
     def _sources(self, op: NodeProto) -> list[_Seen]:
         """What dequantises the operands; nothing if one of them comes from elsewhere."""
         found = []
-        for k, name in enumerate(quantised(op)):
+        for k, name in enumerate(_quantised(op)):
             source = self._source(name)
             constant = op.op_type == "Where" or (op.op_type in WEIGHED and k == 1)
             if source.node is None and not constant:
@@ -170,13 +170,13 @@ class QuantizedFusions:
         return not matrix or bool(axis % 2) == turned
 
 
-def has_axis(node: NodeProto) -> bool:
+def _has_axis(node: NodeProto) -> bool:
     """Whether something quantises or dequantises by more than one scale."""
     kinds = ("DequantizeLinear", "QuantizeLinear")
     return node.op_type in kinds and any(a.name == "axis" for a in node.attribute)
 
 
-def quantised(op: NodeProto) -> Sequence[str]:
+def _quantised(op: NodeProto) -> Sequence[str]:
     """The operands that must be dequantised, so that an op can run on integers."""
     operands = list(op.input)
     if op.op_type == "Where":
@@ -208,30 +208,37 @@ def _is_rounded(op: Unit, circuit: Circuit) -> bool:
 
 def _behind(unit: Unit, circuit: Circuit, moves: Collection[str]) -> Iterator[Unit]:
     """What makes the first operand before it is moved; all operands of what puts some together."""
-    seen: set[int] = set()
-    todo = [unit]
-    for user in todo:
+
+    def makers(user: Unit) -> Iterator[Unit]:
         for operand in user.operands if user.kind == "Concat" else user.operands[:1]:
-            maker = circuit.maker.get(operand) if isinstance(operand, str) else None
-            if maker is None or maker.number in seen:
-                continue
-            seen.add(maker.number)
-            if maker.kind in moves:
-                todo.append(maker)
-            else:
-                yield maker
+            if isinstance(operand, str) and operand in circuit.maker:
+                yield circuit.maker[operand]
+
+    return _past(unit, makers, moves)
 
 
 def _ahead(unit: Unit, circuit: Circuit, moves: Collection[str]) -> Iterator[Unit]:
     """What reads the results as its first operand after they are moved, or among others put together."""
+
+    def readers(maker: Unit) -> Iterator[Unit]:
+        for name in maker.outputs:
+            yield from (u for u, k in circuit.users.get(name, ()) if not k or u.kind == "Concat")
+
+    return _past(unit, readers, moves)
+
+
+def _past(
+    unit: Unit, near: Callable[[Unit], Iterator[Unit]], moves: Collection[str]
+) -> Iterator[Unit]:
+    """What is next to a unit, or to what moves its numbers there; each once."""
     seen: set[int] = set()
     todo = [unit]
-    for maker in todo:
-        for user, k in (pair for o in maker.outputs for pair in circuit.users.get(o, ())):
-            if user.number in seen or (k and user.kind != "Concat"):
+    for one in todo:
+        for other in near(one):
+            if other.number in seen:
                 continue
-            seen.add(user.number)
-            if user.kind in moves:
-                todo.append(user)
+            seen.add(other.number)
+            if other.kind in moves:
+                todo.append(other)
             else:
-                yield user
+                yield other

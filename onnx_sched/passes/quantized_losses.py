@@ -18,13 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from onnx import NodeProto, TensorProto
 
 from onnx_sched.dims import Shape
-from onnx_sched.passes.quantized_fusions import (
-    CLIPS,
-    FAR,
-    NEAR,
-    PRODUCTS,
-    WEIGHED,
-)
+from onnx_sched.passes.quantized_fusions import CLIPS, FAR, NEAR, PRODUCTS, WEIGHED
 
 FLOATS, ROUNDED, INTEGERS, BYTES = "floats", "rounded", "integers", "bytes"
 """How a product runs: on floats, after rounding them, on integers, or on integers that it makes, too."""

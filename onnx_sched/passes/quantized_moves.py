@@ -76,7 +76,7 @@ class Moves:
 
         Each comes with the node of the graph whose place in the plan it takes.
         """
-        if self._emit.opset < OPSET:
+        if self._emit.opset < OPSET or not any(map(self._is_signed, self._nodes)):
             return {}
         for node in self._nodes:
             for name in (*node.input, *captures(node)):

@@ -53,7 +53,7 @@ class Worklist:
         plan: Plan,
         homes: Homes,
         gone: Collection[int],
-        spare: Collection[int] = (),
+        spare: Collection[int],
     ) -> None:
         self._circuit = circuit
         self._graph = circuit.graph
